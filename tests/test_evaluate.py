@@ -174,8 +174,7 @@ def test_weights_count_rows():
     """Weights of 0, 1 and 2 do what leaving rows out and doubling them does."""
     weight = np.tile([0.0, 1.0, 2.0], 400)
     weighted = rows(1200, weight=weight)
-    repeated = weighted.take(np.repeat(np.arange(1200), weight.astype(int)))
-    plain = Predictions.from_logits(repeated.values, repeated.labels)
+    plain = rows(1200).take(np.repeat(np.arange(1200), weight.astype(int)))
     a, b = (evaluate(part, {}, n_resamples=2).before for part in (weighted, plain))
     for key in ("log_loss", "brier_score", "accuracy", "ece"):
         assert a.measures[key].value == pytest.approx(b.measures[key].value, abs=1e-12)
@@ -434,7 +433,7 @@ def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         metrics.brier_score([0, 1], [0.5, 0.5])
     validation, test = split(rows(300))
-    for module in ("_validation", "calibrators._base"):
+    for module in ("_validation", "rows.scores"):
         monkeypatch.setattr(f"refocal.{module}.check_rows", fail)
     assert compare(validation, test, ["ts", "fts-nll", "isotonic"], n_resamples=2).failed == {}
 

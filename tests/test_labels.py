@@ -145,7 +145,9 @@ def test_not_all_rows_can_be_left_out():
         ParameterError, match=r"'ignore_index' of TemperatureScaling\.fit must be an integer or several"
     ):
         TemperatureScaling().fit(P, [0, 1, 0, 1], ignore_index="none")
-    with pytest.raises(ShapeError, match=r"'X' of TemperatureScaling.fit must be of one row for each label"):
+    with pytest.raises(
+        ShapeError, match=r"'y' of TemperatureScaling.fit must be of shape \(4,\), one label for each row"
+    ):
         TemperatureScaling().fit(P, [0, 1, 255], ignore_index=255)
 
 

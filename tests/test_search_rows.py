@@ -11,8 +11,9 @@ import pytest
 from refocal.engine.block import Block
 from refocal.engine.c_engine import n_threads
 from refocal.engine.passes import Pass, finish, reduce_chunks
-from refocal.engine.reading import Chunk, Reading
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.rows import RawRows, RowReader
+from refocal.rows.scores import bad_rows
 
 LOGITS = np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [0.0, -np.inf, 2.0], [3.0, 1.0, 2.0]])
 LABELS = np.array([0, 1, 2, 1])
@@ -43,28 +44,32 @@ LOGIT_FAULTS = [
 
 @pytest.mark.parametrize(("values", "labels", "weight", "kind", "words"), LOGIT_FAULTS)
 def test_the_first_bad_row_is_named_and_bad_rows_are_skipped(values, labels, weight, kind, words):
-    block = Chunk(values, labels, weight, "here", 10)
+    block = RawRows(values, labels, weight, "here", 10)
     with pytest.raises(kind, match=words):
-        Reading(3).prepared(block, check=True)
-    kept = Reading(3, skip_bad_rows=True).prepared(block, check=False)
-    assert len(kept.labels) == len(kept.logits) == 3
+        RowReader(3).read(block, check=True)[0]
+    kept = RowReader(3, skip_bad_rows=True).read(block, check=False)[0]
+    assert len(kept.labels) == len(kept.values) == 3
     assert weight is None or len(kept.weight) == 3
 
 
 @pytest.mark.parametrize(
     ("block", "kind", "words"),
     [
-        (Chunk(LOGITS[:, :2], LABELS), ShapeError, r"of 3 columns in every block.*shape \(4, 2\) in the rows"),
-        (Chunk(LOGITS[0], LABELS), ShapeError, "of 3 columns"),
-        (Chunk(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
-        (Chunk(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
-        (Chunk(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
-        (Chunk(LOGITS, np.array(list("abca"))), LabelError, "integers. Got dtype <U1 .*class_names="),
+        (RawRows(LOGITS[:, :2], LABELS), ShapeError, r"of 3 columns in every block.*shape \(4, 2\) in the rows"),
+        (RawRows(LOGITS[0], LABELS), ShapeError, "of 3 columns"),
+        (RawRows(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
+        (RawRows(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
+        (RawRows(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
+        (
+            RawRows(LOGITS, np.array(list("abca"))),
+            LabelError,
+            "integers. Got text such as 'a' in row 0 of .*class_names=",
+        ),
     ],
 )
 def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
     with pytest.raises(kind, match=words):
-        Reading(3).prepared(block, check=False)
+        RowReader(3).read(block, check=False)[0]
 
 
 @pytest.mark.parametrize(
@@ -72,46 +77,46 @@ def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
 )
 def test_floats_keep_their_precision_and_integers_become_doubles(given, computed_in):
     scores = np.arange(12).reshape(4, 3).astype(given)
-    kept = Reading(3).prepared(Chunk(scores, LABELS), check=True).logits
+    kept = RowReader(3).read(RawRows(scores, LABELS), check=True)[0].values
     assert kept.dtype == computed_in
     np.testing.assert_array_equal(kept, scores)
 
 
 def test_labels_may_be_whole_floats_and_count_from_one():
-    block = Chunk(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
-    np.testing.assert_array_equal(Reading(3, first_label=1).prepared(block, check=True).labels, LABELS)
+    block = RawRows(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
+    np.testing.assert_array_equal(RowReader(3, first_label=1).read(block, check=True)[0].labels, LABELS)
     with pytest.raises(LabelError, match=r"from 1 to 3\. Got 0 in row 0"):
-        Reading(3, first_label=1).prepared(Chunk(LOGITS, LABELS), check=True)
+        RowReader(3, first_label=1).read(RawRows(LOGITS, LABELS), check=True)[0]
 
 
 @pytest.mark.parametrize(
     ("at", "value"), [((0, 0), 0.502), ((0, 0), -0.5), ((2, 1), np.nan)], ids=["sum", "negative", "NaN"]
 )
 def test_rows_of_probabilities(at, value):
-    reading = Reading(3, input="probabilities")
-    found = reading.prepared(Chunk(P, np.array([0, 1, 2, 0])), check=True)
-    np.testing.assert_allclose(np.exp(found.logits), np.maximum(P, TINY), rtol=1e-12)
+    reader = RowReader(3, input="probabilities")
+    found = reader.read(RawRows(P, np.array([0, 1, 2, 0])), check=True)[0]
+    np.testing.assert_allclose(np.exp(Block.of(found).logits), np.maximum(P, TINY), rtol=1e-12)
     near = changed(P, (0, 0), 0.5009)  # within the tolerance
-    assert len(reading.prepared(Chunk(near, np.array([0, 1, 2, 0])), check=True).labels) == 4
+    assert len(reader.read(RawRows(near, np.array([0, 1, 2, 0])), check=True)[0].labels) == 4
     with pytest.raises(DataError, match=f"rows of probabilities: .* Got row {at[0]} of the rows, which sums to"):
-        reading.prepared(Chunk(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)
+        reader.read(RawRows(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)[0]
     with pytest.raises(ParameterError, match="'input' of fit"):
-        Reading(3, input="odds")
+        RowReader(3, input="odds")
 
 
 def test_a_walk_adds_up():
     job = Pass(lambda block: block.logits.sum(), operator.add, finish=lambda total: -total)
-    bad = Chunk(changed(P, 0, -1.0)[:1], LABELS[:1])
-    parts = [Chunk(P, LABELS), bad, Chunk(P[:2], LABELS[:2])]
-    reading = Reading(3, skip_bad_rows=True)
-    found = reduce_chunks(iter, reading, job, parts)
+    bad = RawRows(changed(P, 0, -1.0)[:1], LABELS[:1])
+    parts = [RawRows(P, LABELS), bad, RawRows(P[:2], LABELS[:2])]
+    reader = RowReader(3, skip_bad_rows=True)
+    found = reduce_chunks(iter, reader, job, parts)
     assert (found.n_rows, found.n_skipped) == (7, 0)
-    found = reduce_chunks(iter, Reading(3, input="probabilities", skip_bad_rows=True), job, parts)
+    found = reduce_chunks(iter, RowReader(3, input="probabilities", skip_bad_rows=True), job, parts)
     expected = np.log(np.maximum(np.concatenate([P, P[:2]]), TINY)).sum()
     assert (found.n_rows, found.n_skipped) == (6, 1)
     assert finish(job, found).answer == pytest.approx(-expected)
-    nothing = reduce_chunks(iter, reading, job, [])
-    assert finish(job, nothing) == nothing == (None, 0, 0)
+    nothing = reduce_chunks(iter, reader, job, [])
+    assert finish(job, nothing) == nothing == (None, 0, 0, 0)
 
 
 def test_threads_are_those_that_were_asked_for(monkeypatch):
@@ -124,9 +129,8 @@ def test_threads_are_those_that_were_asked_for(monkeypatch):
 
 
 def test_how_far_from_one_a_row_may_sum():
-    reading = Reading(3, input="probabilities")
-    assert not reading.bad_values(P * 1.0005).any()
-    assert reading.bad_values(P * 1.0015).all()
+    assert not bad_rows(P * 1.0005, "probabilities").any()
+    assert bad_rows(P * 1.0015, "probabilities").all()
 
 
 def test_the_precision_that_rows_are_computed_in():

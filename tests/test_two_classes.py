@@ -203,7 +203,7 @@ def test_positive_labels_that_do_not_fit():
         Predictions.from_probabilities([0.2, 0.3], ["a", "b"], positive_label="c")
     with pytest.raises(LabelError, match="positive_label="):
         Predictions.from_probabilities([0.2, 0.3], ["a", "b"])
-    with pytest.raises(LabelError, match=r"must be 0 and 1. Got -1 and 1 instead.* positive_label="):
+    with pytest.raises(LabelError, match=r"must be between 0 and 1. Got labels -1 and 1 instead.* positive_label="):
         Predictions.from_probabilities([0.2, 0.3], [-1, 1])
     with pytest.raises(ParameterError, match="it is for two classes, and there are 3"):
         Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2], positive_label=1)
@@ -258,7 +258,9 @@ def test_the_command_line_renormalises(tmp_path, capsys):
     command = ["fit", str(tmp_path / "rows.npz"), "-m", "ts", "-o", str(tmp_path / "c.json")]
     assert run([*command, "--probabilities"]) == 1
     assert "add --renormalise" in capsys.readouterr().err
-    assert run([*command, "--renormalise"]) == 2
+    assert run([*command, "--renormalise"]) == 0  # the name of the array says that it holds probabilities
+    np.savez(tmp_path / "logits.npz", logits=values, labels=values.argmax(axis=1))
+    assert run(["fit", str(tmp_path / "logits.npz"), "--renormalise", "-o", str(tmp_path / "c.json")]) == 2
     assert run([*command, "--probabilities", "--renormalise"]) == 0
 
 

@@ -1,7 +1,7 @@
 """Draws docs/subpackages.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/subpackage_diagram.py`.
 
 Subpackages stand in the order of the contract, the most basic at the bottom; an arc leads from a subpackage down to one that it imports from.
-`errors`, `_files`, `_arrays`, `_validation` and `_label_checks` are left out of the arcs: nearly every subpackage imports them.
+`errors`, `_files`, `_arrays` and `_validation` are left out of the arcs: nearly every subpackage imports them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "subpackages.svg"
-BASIC = {"errors", "_files", "_arrays", "_validation", "_label_checks"}
+BASIC = {"errors", "_files", "_arrays", "_validation"}
 WORDS = {
     "cli": "parse, call one function, print",
     "explore": "the page with sliders",
@@ -22,7 +22,7 @@ WORDS = {
     "evaluate": "Predictions + calibrators → Evaluation",
     "export": "ONNX, exported programs",
     "nn": "torch: losses, layer, collect_logits",
-    "io": "Predictions; files, blocks, Dask",
+    "io": "files, blocks, Dask, stores",
     "decide": "probabilities + costs → actions",
     "decomposition": "how much of a loss is miscalibration",
     "detection": "boxes: matching, calibration, errors",
@@ -34,7 +34,7 @@ WORDS = {
     "theory": "what the paper proves",
     "losses": "per-sample losses",
     "maps": "softmax, focal map, inverse",
-    "_label_checks": "labels and names of classes",
+    "rows": "the gate: scores, labels, names → Predictions",
     "_validation": "every other check of what users pass in",
     "_arrays": "the one door to array libraries",
     "_files": "whole or not at all",

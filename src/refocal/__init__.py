@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         monitor,
         nn,
         report,
+        rows,
         theory,
     )
     from .calibrators import *  # noqa: F403

@@ -21,6 +21,7 @@ from refocal._arrays import (
     as_array,
     as_floating,
     in_library_of,
+    indices_beside,
     is_torch,
     is_traced,
     namespace,
@@ -29,7 +30,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
-from refocal.errors import DataError, InputError, InputWarning, ParameterError, Remedy, ShapeError, warn
+from refocal.errors import DataError, InputError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
@@ -52,6 +53,8 @@ _BOUNDS = {
 }
 _TWO_CLASSES = "an array with at least two classes on its last axis"
 # What is expected of logits, in memory and in blocks.
+IGNORED = (-100, -1, 255)
+"""Labels that mark rows without one, in language models and in segmentation."""
 FINITE_ROWS = "free of NaN and +inf, with a finite value in every row"
 FINITE_LABELS = "finite where the label points: no temperature gives probability to a logit of -inf"
 
@@ -294,3 +297,43 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: s
         got = f"weights with minimum {lowest:g} and sum {total:g}"
         raise DataError(argument, function, expected=expected, got=got)
     return weight.reshape(-1)
+
+
+def check_labels(
+    values: Any, logits: Array, function: str, argument: str = "labels", remedy: Remedy | None = None
+) -> Array:
+    """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
+    labels = indices_beside(logits, whole_numbers(as_array(values, argument, function), argument, function))
+    check_shape(labels, tuple(logits.shape[:-1]), argument, function, ", one label for each row of logits")
+    xp, n_classes = namespace(logits), int(logits.shape[-1])
+    if not is_traced(labels) and math.prod(labels.shape) > 0:
+        check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
+    return labels
+
+
+def whole_numbers(labels: Array, argument: str, function: str) -> Array:
+    """Labels as integers: so are booleans, and floats without a fraction."""
+    xp = namespace(labels)
+    if xp.isdtype(labels.dtype, "integral"):
+        return labels
+    if xp.isdtype(labels.dtype, "real floating") and not is_traced(labels):
+        expected = "integers or other whole numbers"
+        if not bool(xp.all(xp.isfinite(labels))):
+            raise LabelError(argument, function, expected=expected, got=f"Input {argument} contains NaN or infinity")
+        if not bool(xp.all(labels == xp.round(labels))):
+            raise LabelError(argument, function, expected=expected, got="Unknown label type: continuous numbers")
+    elif not xp.isdtype(labels.dtype, "bool"):
+        raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
+    return xp.astype(labels, xp.asarray(0).dtype)
+
+
+def check_label_range(
+    lowest: int, highest: int, n_classes: int, argument: str, function: str, remedy: Remedy | None = None
+) -> None:
+    """Labels between 0 and C-1; those that usually mark rows without one have their own remedy."""
+    if lowest >= 0 and highest < n_classes:
+        return
+    ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
+    what = "" if ignored is None else f"; {ignored} names no class{'' if remedy else ': leave such rows out'}"
+    expected, got = f"between 0 and {n_classes - 1}{what}", f"labels from {lowest} to {highest}"
+    raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)

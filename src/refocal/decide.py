@@ -13,8 +13,9 @@ from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics._bins import effective_size, outcome_weights
-from refocal.metrics._inputs import Rows, check_level, mean, read_probabilities
+from refocal.metrics._inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
+from refocal.rows import Predictions
 
 __all__ = [
     "ABSTAIN",
@@ -208,7 +209,10 @@ def evaluate_decisions(
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     table = check_costs(costs, rows.n_classes, function)
-    price = check_abstain(abstain, tuple(np.shape(y_true)), function)
+    shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
+    price = check_abstain(abstain, shape, function)
+    if price is not None and price.ndim and sample_weight is not None:
+        price = price[np.asarray(to_numpy(sample_weight)) > 0.0]  # rows of weight 0 have no say
     if price is not None:
         price = np.broadcast_to(np.ravel(price), rows.labels.shape)
     expected, paid, wrong, action = _decide(rows, table, price)
@@ -232,9 +236,9 @@ def evaluate_decisions(
     )
 
 
-def _decide(rows: Rows, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Indices]:
+def _decide(rows: Predictions, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Indices]:
     """For each row the expected cost, what was paid, whether another action was cheaper, and the action."""
-    p = two_columns(np.clip(rows.probabilities, 0.0, 1.0), "probabilities") if rows.binary else rows.probabilities
+    p = two_columns(np.clip(rows.values, 0.0, 1.0), "probabilities") if rows.binary else rows.values
     action, expected = map(to_numpy, cheapest(p, table, price))
     automated = action != ABSTAIN
     taken = table[rows.labels, np.where(automated, action, 0)]
@@ -248,7 +252,7 @@ def _ranges(table: Vector) -> tuple[Vector, Indices]:
     return found.T, of_action.ravel()
 
 
-def _moments(rows: Rows, paid: Vector, action: Indices, table: Vector) -> Iterator[Vector]:
+def _moments(rows: Predictions, paid: Vector, action: Indices, table: Vector) -> Iterator[Vector]:
     """Yield w, wx, wx², w², w²x, w²x² of the cost x of each row: of all rows, then of the actions of each range."""
     weight, (ranges, of_action) = rows.weights, _ranges(table)
     moments = np.stack([w * x for w in (weight, weight**2) for x in (np.ones_like(paid), paid, paid**2)])
@@ -336,7 +340,7 @@ class AutomationCurve:
 
 
 def net_benefit_curve(
-    y_true: Any, probabilities: Any, *, thresholds: Any = None, sample_weight: Any = None, level: float = 0.95
+    y_true: Any, probabilities: Any = None, *, thresholds: Any = None, sample_weight: Any = None, level: float = 0.95
 ) -> NetBenefitCurve:
     """The decision curve (Vickers & Elkin 2006) of two classes: rows with p(class 1) ≥ threshold are acted on.
 
@@ -375,7 +379,7 @@ def net_benefit_curve(
 
 def automation_curve(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     costs: Any = None,
     *,
     abstain: float = 0.0,

@@ -8,14 +8,16 @@ import numpy as np
 from sklearn.base import clone
 
 from refocal import metrics
-from refocal._arrays import to_numpy
-from refocal._label_checks import IgnoreIndex, check_labels, without_ignored
-from refocal._validation import check_integer, check_logits, check_weight
+from refocal._arrays import as_floating, to_numpy
+from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._affine import folds
 from refocal.engine import Block
-from refocal.errors import ParameterError, Remedy
+from refocal.errors import ParameterError
 from refocal.maps import log_softmax
+from refocal.rows import Predictions
+from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["LogLossDecomposition", "log_loss_decomposition"]
 
@@ -37,7 +39,7 @@ class LogLossDecomposition(NamedTuple):
 
 def log_loss_decomposition(
     y_true: Any,
-    logits: Any,
+    logits: Any = None,
     *,
     by: str | Calibrator = "temperature",
     cv: int = 5,
@@ -60,12 +62,15 @@ def log_loss_decomposition(
     (0.4, True)
     """
     name = "log_loss_decomposition"
-    names = ("logits", "y_true", "sample_weight")
-    logits, y_true, sample_weight = without_ignored((logits, y_true, sample_weight), ignore_index, names, name)
-    checked, _ = check_logits(logits, "logits", name)
-    labels = to_numpy(check_labels(y_true, checked, name, "y_true", Remedy.IGNORE_INDEX)).reshape(-1)
-    weight = None if sample_weight is None else check_weight(sample_weight, tuple(checked.shape[:-1]), name)
-    rows = to_numpy(checked).reshape(-1, checked.shape[-1])
+    if isinstance(y_true, Predictions):
+        checked = y_true
+    else:
+        names = Arguments("logits", "y_true", "sample_weight")
+        options = {"weight": sample_weight, "ignore_index": ignore_index}
+        checked = read_rows(logits, y_true, "logits", names=names, function=name, **options)
+    labels = checked.labels
+    weight = checked.weight
+    rows = to_numpy(as_floating(checked.logits, "logits", name)[0])
     calibrator = BY.get(by) if isinstance(by, str) else by
     if not isinstance(calibrator, Calibrator):
         words = ", ".join(repr(word) for word in BY)

@@ -51,6 +51,10 @@ class Remedy(Enum):
     IGNORE_INDEX = "Leave such rows out with ignore_index=."
     LABELS = "Name theirs with labels=, also a .npy file that holds them."
     CLASS_NAMES = "Give the names of all classes with class_names=."
+    NAMED_ROWS = (
+        "Names of classes are understood where the columns have names: pass Predictions.from_probabilities(…, "
+        "class_names=…) in place of both, or a data frame."
+    )
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (

@@ -10,8 +10,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from refocal._arrays import Array, namespace, take_label, without_warnings
-from refocal._label_checks import check_labels
-from refocal._validation import check_broadcast, check_log_odds, check_logits, check_option, check_parameter
+from refocal._validation import (
+    check_broadcast,
+    check_labels,
+    check_log_odds,
+    check_logits,
+    check_option,
+    check_parameter,
+)
 from refocal.maps.row import gaps, log1p_ratio, log_minus, normalised, shares, softplus
 from refocal.maps.softmax import invert
 

@@ -199,7 +199,7 @@ def test_methods_with_commas_and_a_method_that_fails(refocal, monkeypatch):
     monkeypatch.setattr(NAMED["beta"].kind, "_fit_curve", fail)
     code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "-m", "ets", "--resamples", "5")
     assert (code, err) == (0, "")
-    assert sorted(line.split()[0] for line in out.splitlines()[1:4]) == ["ets", "none", "ts"]
+    assert sorted(line.split()[0] for line in out.splitlines()[2:5]) == ["ets", "none", "ts"]
     assert "beta failed and was left out: ZeroDivisionError: no luck" in out.splitlines()
     code, out, _ = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "--resamples", "5", "--json")
     assert json.loads(out)["failed"] == {"beta": "ZeroDivisionError: no luck"}
@@ -388,8 +388,8 @@ def test_rows_without_names_get_those_of_the_calibrator(refocal, folder):
 
 def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     named_table("id.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3], id="r1")
-    _, _, err = refocal("evaluate", "id.csv", "--probabilities")
-    assert "--values cat,dog" in err
+    _, out, _ = refocal("evaluate", "id.csv", "--probabilities", "--resamples", "5")
+    assert "by name; 1 of 6 columns not used: id" in out
     assert refocal("evaluate", "id.csv", "--probabilities", "--values", "dog,cat,emu,ant", "--resamples", "5")[0] == 0
     named_table("the truth.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3], label="truth")
     _, _, err = refocal("evaluate", "the truth.csv", "--probabilities")

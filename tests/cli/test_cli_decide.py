@@ -129,7 +129,7 @@ def test_columns_are_matched_with_the_classes_of_the_calibrator_by_name(refocal,
         assert written.label.tolist() == animals.label.tolist()
     animals.rename(columns={"horse": "cow"}).assign(label="cat").to_csv("cows.csv", index=False)
     code, _, err = refocal("decide", "cows.csv", "--calibrator", "calibrator.json", "--costs", text)
-    assert (code, "'cow' in one of them only" in err) == (1, True)
+    assert (code, "no column of the class 'horse', which the calibrator knows" in err) == (1, True)
 
 
 def test_the_positive_class_is_the_one_that_is_said_also_behind_a_calibrator(refocal, folder):

@@ -135,7 +135,7 @@ def _files(target: str, logits: np.ndarray, labels: np.ndarray) -> list[bytes]:
     elif target in ("csv", "tsv"):
         between = "," if target == "csv" else "\t"
         lines = [
-            ["cat", "dog", "eel", "label"],
+            ["logit_cat", "logit_dog", "logit_eel", "label"],
             *([*map(repr, row.tolist()), k] for row, k in zip(logits, labels, strict=True)),
         ]
         return ["\n".join(between.join(map(str, line)) for line in lines).encode()]
@@ -147,7 +147,7 @@ def _files(target: str, logits: np.ndarray, labels: np.ndarray) -> list[bytes]:
         import pyarrow.parquet as pq
 
         nested = pa.table({"logits": logits.tolist(), "label": labels})
-        flat = pa.table({**{f"x{i}": logits[:, i] for i in range(3)}, "label": labels})
+        flat = pa.table({**{f"logit_{i}": logits[:, i] for i in range(3)}, "label": labels})
         files = []
         for table in (nested, flat):
             out = io.BytesIO()

@@ -19,7 +19,7 @@ from safetensors.torch import save_file as save_torch_file
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.cli.run import run
 from refocal.engine import Pass
-from refocal.errors import FormatError, LabelError, MissingExtraError
+from refocal.errors import DataError, FormatError, LabelError, MissingExtraError
 from refocal.io import Predictions, blocks, open_rows, read, read_values
 
 rng = np.random.default_rng(0)
@@ -173,7 +173,10 @@ def test_a_column_is_what_its_name_says(tmp_path):
             read(tmp_path / "p.csv", input=kind)
     with pytest.raises(FormatError, match=r"no 'probabilities' but 'log_odds'\. If those are meant, say"):
         read(tmp_path / "s.csv", input="probabilities")
-    assert read(tmp_path / "p.csv", values="p").values[1, 1] == 1.4  # who names it knows better
+    assert read(tmp_path / "p.csv", values="p", input="logits").values[1, 1] == 1.4  # who names it knows better
+    assert read(tmp_path / "s.csv").input == "logits"
+    with pytest.raises(DataError, match="at most 1"):  # its name says that it holds probabilities
+        read(tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize("beside", ["age", "age,region", "id,age", "weight"])
@@ -184,8 +187,7 @@ def test_a_column_of_two_classes_is_found_beside_any_other(tmp_path, beside):
         rows = read(tmp_path / "a.csv", input=kind)
         assert rows.values[:, 1].tolist() == [0.3, 0.8]
         assert rows.class_names is None
-    with pytest.raises(FormatError, match="no 'logits' but 'p'"):
-        read(tmp_path / "a.csv")
+    assert read(tmp_path / "a.csv").input == "probabilities"
 
 
 def test_names_that_are_listed_say_the_order_of_the_classes(tmp_path):
@@ -214,12 +216,11 @@ def test_p_is_a_class_among_others_of_one_letter(tmp_path):
 
 def test_a_column_of_ids_is_no_class(tmp_path):
     (tmp_path / "a.csv").write_text("row_id,cat,dog,label\n1,2.0,0.5,cat\n2,0.5,1.0,dog\n")
-    with pytest.raises(FormatError, match="the column 'row_id' does not look like a class"):
-        read(tmp_path / "a.csv")
-    assert read(tmp_path / "a.csv", values="cat,dog").class_names == ("cat", "dog")
+    rows = read(tmp_path / "a.csv")
+    assert rows.class_names == ("cat", "dog")
+    assert rows.described().endswith("labels: label, by name; positive: dog; 1 of 4 columns not used: row_id")
     (tmp_path / "b.csv").write_text("row_id,logit_en,logit_id,label\n1,2.0,0.5,en\n2,0.5,1.0,id\n")
-    with pytest.raises(FormatError, match="the column 'row_id' does not look like a class"):
-        read(tmp_path / "b.csv")
+    assert read(tmp_path / "b.csv").class_names == ("en", "id")
     (tmp_path / "b.csv").write_text("logit_en,logit_id,label\n2.0,0.5,en\n0.5,1.0,id\n")
     assert read(tmp_path / "b.csv").class_names == ("en", "id")  # languages
 
@@ -256,7 +257,6 @@ def test_labels_are_the_numbers_that_columns_are_called(tmp_path, ending, number
     [
         ([2, 1, 1], [1, 0, 0]),  # the highest class is absent
         ([3, 1, 2], [2, 0, 1]),
-        ([2, 0, 1], [2, 0, 1]),  # a label of 0 names no column: they count from 0
         ([2, 1, 255], [1, 0]),  # where 255 marks a row without a label
     ],
 )
@@ -279,7 +279,7 @@ def test_labels_from_0_may_be_said_of_columns_called_1_to_c(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("1,2,3,label\n2.0,0.5,0.1,1\n0.5,2.0,0.1,2\n0.1,0.5,2.0,1\n")
     assert read(tmp_path / "a.csv").labels.tolist() == [0, 1, 0]
     assert read(tmp_path / "a.csv", first_label=0).labels.tolist() == [1, 2, 1]
-    assert open_rows(tmp_path / "a.csv", first_label=0).reading.first_label == 0
+    assert open_rows(tmp_path / "a.csv", first_label=0).reader.first_label == 0
     for more, accuracy in (([], 2 / 3), (["--first-label", "0"], 0.0)):
         assert run(["evaluate", str(tmp_path / "a.csv"), "--resamples", "5", "--json", *more]) == 0
         found = json.loads(capsys.readouterr().out)["methods"][0]["measures"]["accuracy"]["value"]
@@ -301,7 +301,7 @@ def test_columns_name_the_classes(tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
     for name in ("a.csv", "a.parquet"):
-        found = read(tmp_path / name, values="p_*", labels="truth")
+        found = read(tmp_path / name, values="p_*", labels="truth", input="logits")
         np.testing.assert_array_equal(found.values, LOGITS)
         np.testing.assert_array_equal(found.labels, LABELS)
         assert found.class_names == ("cat", "dog", "eel", "fox")
@@ -388,8 +388,9 @@ def test_probabilities_have_their_own_name(tmp_path):
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "a.npz", probabilities=p, labels=LABELS)
     assert read(tmp_path / "a.npz", input="probabilities").input == "probabilities"
+    assert read(tmp_path / "a.npz").input == "probabilities"
     with pytest.raises(FormatError, match=r"no 'logits' but 'probabilities'. If those are meant, say input="):
-        read(tmp_path / "a.npz")
+        read(tmp_path / "a.npz", input="logits")
 
 
 def test_bfloat16(tmp_path):
@@ -415,10 +416,10 @@ def test_values_without_labels(tmp_path):
     [
         ("a.csv", "0.1,0.2\n0.3,0.4\n", "it holds numbers"),
         ("a.csv", "a,a,label\n1,2,0\n", "none twice"),
-        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "row 1 has 'x' in the column 'b'"),
+        ("a.csv", "logit_a,logit_b,label\n1,2,0\n3,x,1\n", "row 1 has 'x' in the column 'logit_b'"),
         ("a.csv", "a,b,label\n1,2,0\n3,1\n", "a.csv"),
-        ("a.csv", ",a,b,label\n0,1,2,0\n", "does not look like a class"),
-        ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),
+        ("a.csv", "a,b,label\n1,2.5,0\n", "the columns 'a', 'b' do not look like classes"),
+        ("a.csv", "a,b,price,label\n0.5,1.5,2.5,a\n0.5,1.5,2.5,b\n", "'price' does not look like a class"),
         ("a.csv", "id,label\n0,1\n", "'id' does not look like a class"),
         ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
         ("a.jsonl", '{"logits": [1, 2], "label": 0}\nnot JSON\n', "row 1 is not a JSON object"),

@@ -344,7 +344,11 @@ def spoiled(row, column, value):
             DataError,
             "'y' of blocks must be .* without masked",
         ),
-        (Pairs(LOGITS, LABELS, np.zeros(6000)), DataError, "of a sum between 1e-100 and 1e.100. Got a sum of 0"),
+        (
+            Pairs(LOGITS, LABELS, np.zeros(6000)),
+            DataError,
+            "above 0 for at least one row that has a label. Got a sum of 0",
+        ),
         (Pairs(LOGITS, np.zeros(6000, int)), LabelError, "at least two classes"),
         (
             [(LOGITS, LABELS), (LOGITS[:, :4], LABELS)],

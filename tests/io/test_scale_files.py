@@ -173,7 +173,7 @@ def test_columns_in_the_order_of_names_are_those_in_memory(folder, kind):
         merge=lambda one, other: tuple(np.concatenate(pair) for pair in zip(one, other, strict=True)),
     )
     values, labels = rows.reduce(together)
-    assert rows.reading.class_names == tuple(wanted)
+    assert rows.reader.class_names == tuple(wanted)
     np.testing.assert_array_equal(values, expected.values)
     np.testing.assert_array_equal(labels, expected.labels)
     back = rows.in_order_of(["dog", "hen", "cat", "cow"]).in_order_of(names).reduce(together)

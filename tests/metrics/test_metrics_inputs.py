@@ -68,7 +68,7 @@ def test_extended_precision_is_computed_in_double(measure):
         ([0, 1, 2], P[:, 1], None, LabelError),
         ([0.0, 0.5, 1.0], P, None, LabelError),
         ([0.0, 0.5, 1.0], P[:, 1], None, LabelError),
-        (["a", "b", "a"], P, None, DataError),
+        (["a", "b", "a"], P, None, LabelError),
         (Y, P.astype(complex), None, DataError),
     ],
 )

@@ -22,8 +22,8 @@ from refocal.metrics import (
     roc_auc,
     smooth_ece,
 )
-from refocal.metrics._inputs import Rows
 from refocal.metrics.bootstrap import MetricRows, summarise
+from refocal.rows.predictions import probability_rows
 
 PLAIN = (mean_bias, brier_skill, roc_auc, average_precision)
 
@@ -56,7 +56,7 @@ def test_values_are_scikit_learns(digits, weighted):
 
 def summary(metric, y, values, weight=None):
     """What the interval of a metric comes from."""
-    rows = Rows(y, values, weight)
+    rows = probability_rows(y, values, weight)
     (found,) = summarise([MetricRows.of(metric, rows)], 1, 0)
     return found
 

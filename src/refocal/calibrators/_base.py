@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,42 +16,32 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import (
-    SMALLEST,
     Array,
     as_array,
-    as_floating,
     for_fitting,
     is_dask,
     is_plain_tensor,
     is_zarr_array,
-    log_probabilities,
-    lowest_log_probability,
     namespace,
+    take,
     to_numpy,
     two_columns,
 )
-from refocal._groups import Groups
-from refocal._label_checks import IgnoreIndex, without_ignored
-from refocal._validation import (
-    INPUTS,
-    check_one_column,
-    check_option,
-    check_out,
-    check_probabilities,
-    check_rows,
-    check_weight,
-    sum_of_parts,
-    warn_of_sums,
-)
+from refocal._groups import Groups, as_groups
+from refocal._validation import FINITE_LABELS, check_out
+from refocal.calibrators._classes import order_of_columns
 from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.calibrators._labels import column_names, encode
-from refocal.engine import Block, Dataset
+from refocal.engine import Block, BlockedDataset, Dataset
 from refocal.engine.apply import apply, probabilities_of
 from refocal.engine.dataset import weight_unit
-from refocal.errors import DataError, FitWarning, ParameterError, ShapeError, UnsupportedError, warn
+from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
+from refocal.rows import Predictions
+from refocal.rows.gate import Arguments, aligned, resolve_for_fit
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.scores import as_logits, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:
     import torch
@@ -122,21 +115,21 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
-        if ignore_index is not None:
-            if isinstance(X, Dataset) or is_dask(X):
-                raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
-            names = ("X", "y", "sample_weight")
-            X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, names, name)
+        if ignore_index is not None and (isinstance(X, (Dataset, Predictions)) or is_dask(X)):
+            raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
         for setting, each in getattr(self, "__dataclass_fields__", {}).items():
             if "check" in each.metadata:
                 each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
-        dataset = self.dataset(X, y, sample_weight)
+        dataset = self.dataset(X, y, sample_weight, ignore_index=ignore_index)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
         if dataset.floor is not None:  # zeros of new rows are treated like those of the fit, in every precision
             found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
-        if dataset.in_memory and X is not dataset:
-            _check_feature_names(self, X, reset=True)
+        if X is not dataset and not isinstance(X, Predictions):
+            _check_feature_names(self, _frame_of_names(X), reset=True)
+        described = _described(X)
+        if described:
+            report["read"] = described
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
         for message in fit_warnings(report, found.chain):
             warn(f"{name}: {message}.", FitWarning)
@@ -163,10 +156,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """A calibrator is fitted once it has a chain."""
         return hasattr(self, "chain_")
 
-    def dataset(self, X: Array, y: Array = None, sample_weight: Array = None, *, is_checked: bool = False) -> Dataset:
+    def dataset(
+        self,
+        X: Array,
+        y: Array = None,
+        sample_weight: Array = None,
+        *,
+        ignore_index: IgnoreIndex = None,
+        groups: Any = None,
+    ) -> Dataset:
         """Checked data: several calibrators fitted on one Dataset share their passes over the rows.
 
-        Logits that were checked before, such as those of `Predictions`, are taken as they are with `is_checked`.
+        Rows without a label or of weight 0 are left out, with their `groups`.
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
@@ -177,28 +178,61 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         function = f"{type(self).__name__}.fit"
         if isinstance(X, Dataset):
-            if X.input != self.input:
-                expected = f"rows of {self.input}, as this calibrator takes"
-                raise DataError("X", function, expected=expected, got=f"rows of {X.input}")
+            self._check_kind(X.input, function)
             return X
+        if isinstance(X, Predictions):
+            return self._block(self._own_rows(X, y, sample_weight, function), function)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of
 
             return rows_of(X, y, sample_weight, input=self.input)
-        logits = X if is_checked else self._logits(X, function)
-        if not isinstance(logits, np.ndarray):
-            logits = for_fitting(logits)
-        labels, classes = encode(y, logits, function, column_names(X) if hasattr(X, "columns") else None)
-        weight = None
-        if sample_weight is not None:
-            weight = check_weight(sample_weight, tuple(labels.shape), function)
-            weight = weight * weight_unit(float(weight.sum()), int(np.count_nonzero(weight)))
-        logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
-        labels = namespace(labels).reshape(labels, (-1,))
-        floor = lowest_log_probability(logits) if self.input == "probabilities" else None
-        block = Block(logits if floor is None else namespace(logits).clip(logits, floor, None), labels, weight)
-        block.input, block.classes, block.floor = self.input, classes, floor
+        if y is None:
+            expected = "given: requires y to be passed, but the target y is None"
+            raise LabelError("y", function, expected=expected, got="None")
+        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
+        rows = aligned(X, _without_column_axis(y, X), sample_weight, Arguments(), function, **options)
+        scores = read_scores(rows.scores, self.input, "X", function, owner=type(self).__name__)
+        resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
+        kind = "probabilities" if self.input == "probabilities" else "logits"
+        checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
+        if groups is not None:
+            n_given = len(checked) if rows.kept is None else len(rows.kept)
+            columns = as_groups(groups, n_given, function)
+            some = slice(None) if rows.kept is None else rows.kept
+            checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+        return self._block(checked, function)
+
+    def _check_kind(self, given: str, function: str) -> None:
+        """Rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
+        if (given == "probabilities") != (self.input == "probabilities"):
+            expected = f"rows of {self.input}, as this calibrator takes"
+            raise DataError("X", function, expected=expected, got=f"rows of {given}")
+
+    def _own_rows(self, rows: Predictions, y: Any, sample_weight: Any, function: str) -> Predictions:
+        """Predictions of the kind that this calibrator takes, which have labels and weights of their own."""
+        for argument, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                expected = "left out where X are Predictions, which have their own"
+                raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
+        self._check_kind(rows.input, function)
+        return rows
+
+    def _block(self, rows: Predictions, function: str) -> Block:
+        """Rows of a fit: weights count in rows, zeros as half the smallest probability, labels have a finite logit."""
+        logits = for_fitting(as_logits(rows.values, rows.input))
+        floor = floor_of_zeros(logits) if self.input == "probabilities" else None
+        weight = rows.weight
+        if weight is not None:
+            weight = weight * weight_unit(float(weight.sum()), len(weight))
+        block = Block.of(replace(rows, values=logits, input="logits", weight=weight), floor)
+        labels = block.labels
+        impossible = to_numpy(take(block.logits, labels[..., None]) == -math.inf)
+        if impossible.any():
+            got = f"-inf at the label of row {int(np.argmax(impossible))}"
+            raise DataError("X", function, expected=FINITE_LABELS, got=got)
+        block.input = self.input
+        block.floor = floor
         return block
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
@@ -226,8 +260,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 return found.probabilities
         check_is_fitted(self)
         if is_dask(X):
-            return _by_chunk(getattr(self, method), X)
-        _check_feature_names(self, X, reset=False)
+            return self._by_chunk(method, X)
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
@@ -244,11 +277,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
+        check_is_fitted(self)
         if is_dask(X):
-            return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
+            return self._by_chunk("predict", X)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
-            scores = as_array(X, "X", "predict")
+            scores = as_array(self._columns(X, "predict"), "X", "predict")
             scores = scores if scores.ndim == log_p.ndim else two_columns(scores, self.input)
         index = namespace(log_p).argmax(scores, axis=-1)
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
@@ -294,33 +328,49 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, X: Array, function: str) -> Array:
         """`X` as checked logits, one column per class; for two classes one number per row is enough."""
-        check_option(self.input, INPUTS, "input", type(self).__name__)
-        values, needed = as_array(X, "X", function), getattr(self, "n_features_in_", None)
-        if self.input == "log-odds" or (values.ndim == 1 and needed in (None, 2)):
-            values = check_one_column(values, self.input, "X", function)
-        shape, expected = tuple(values.shape), ""
-        if len(shape) < 2:
-            expected = "two-dimensional, one row per sample and one column per class. Reshape your data"
-            got = f"shape {shape}"
-        elif 0 in shape[:-1]:
-            expected, got = "at least one row", f"0 sample(s) (shape={shape}) while a minimum of 1 is required."
-        elif needed is None and shape[-1] < 2:
-            expected = "of two or more columns, one per class, or X[:, 0], one number per row for two classes"
-            got = f"{shape[-1]} feature(s) (shape={shape}) while a minimum of 2 is required."
-        elif needed not in (None, shape[-1]):
-            expected = f"of {needed} columns, one per class"
-            got = f"X has {shape[-1]} features, but {type(self).__name__} is expecting {needed} features as input"
-        if expected:
-            raise ShapeError("X", function, expected=expected, got=got)
-        if self.input == "probabilities":
-            p = check_probabilities(values, "X", function)
-            return log_probabilities(p, SMALLEST)
-        check_rows(values, "X", function)
-        if (whole := sum_of_parts(values, "X", function)) is not None:
-            warn_of_sums(whole, "X", function)
-        # Half precision is kept: each block is converted to float32 when it is processed.
-        is_floating = namespace(values).isdtype(values.dtype, "real floating")
-        return values if is_floating else as_floating(values, "X", function)[0]
+        needed = getattr(self, "n_features_in_", None)
+        columns = self._columns(X, function)
+        name = type(self).__name__
+        return as_logits(read_scores(columns, self.input, "X", function, n_classes=needed, owner=name), self.input)
+
+    def _columns(self, X: Any, function: str) -> Any:
+        """The columns of `X` in the order of this calibrator's classes: Predictions know theirs by name.
+
+        A data frame must have the columns of the fit in their order, as in scikit-learn.
+        """
+        if not isinstance(X, Predictions):
+            _check_feature_names(self, X, reset=False)
+            return X
+        self._check_kind(X.input, function)
+        order = order_of_columns(self, X.class_names, function)
+        rows = X if order is None else X.reordered(order)
+        if self.input == "log-odds":
+            return rows.values[:, 1] - rows.values[:, 0]
+        return rows.values
+
+    def _by_chunk(self, method: str, X: Any) -> Any:
+        """A method applied lazily to each chunk of rows of a Dask array or DataFrame.
+
+        The columns of a DataFrame must be those of the fit, in their order. One number per row has two columns of
+        probabilities.
+        """
+        _check_feature_names(self, _frame_of_names(X), reset=False)
+        values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+        known = getattr(self, "feature_names_in_", None)
+        compute = partial(_of_chunk, self, method, None if known is None else list(known))
+        n_axes = values.ndim
+        is_one_column = n_axes == 1
+        if not is_one_column:
+            values = values.rechunk({n_axes - 1: -1})
+        if method == "predict":
+            options: dict[str, Any] = {} if is_one_column else {"drop_axis": n_axes - 1}
+            meta = np.empty((0,) * (n_axes - (0 if is_one_column else 1)), self.classes_.dtype)
+            return values.map_blocks(compute, dtype=self.classes_.dtype, meta=meta, **options)
+        dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        if is_one_column:
+            chunks = (values.chunks[0], (2,))
+            return values.map_blocks(compute, dtype=dtype, meta=np.empty((0, 0), dtype), new_axis=1, chunks=chunks)
+        return values.map_blocks(compute, dtype=dtype, meta=np.empty((0,) * n_axes, dtype))
 
     def _is_plain(self, X: Array) -> bool:
         """Whether these are logits in a NumPy array or on a GPU that need no preparation."""
@@ -350,6 +400,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _described(X: Any) -> str:
+    """What was read from a file, in one line; nothing of arrays."""
+    if isinstance(X, Predictions) and X.source.place:
+        return X.described()
+    if isinstance(X, BlockedDataset) and X.reader.source.place:
+        return X.described()
+    return ""
+
+
 def classes_last(X: Array, class_axis: int, function: str) -> Array:
     """`X` with the classes moved to the last axis; unchanged if they are there already."""
     if class_axis == -1:
@@ -360,6 +419,19 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     return namespace(values).moveaxis(values, class_axis, -1)
 
 
+def _without_column_axis(labels: Any, scores: Any) -> Any:
+    """Labels (N, 1) of scores (N, C) as (N,), with scikit-learn's warning."""
+    if not (np.ndim(labels) == np.ndim(scores) == 2 and np.shape(labels)[1] == 1):
+        return labels
+    from sklearn.exceptions import DataConversionWarning
+
+    warn(
+        "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
+        DataConversionWarning,
+    )
+    return np.asarray(labels)[:, 0] if hasattr(labels, "columns") or isinstance(labels, list) else labels[:, 0]
+
+
 def filled(p: Array, out: NDArray[Any] | None) -> Array:
     """`out` filled with the probabilities; the probabilities themselves if `out` is None."""
     if out is None:
@@ -368,9 +440,15 @@ def filled(p: Array, out: NDArray[Any] | None) -> Array:
     return out
 
 
-def _by_chunk(method: Callable[[Array], Array], X: Any, dtype: Any = None, **options: Any) -> Any:
-    """A method applied lazily to each chunk of rows of a Dask array or DataFrame."""
-    values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
-    dtype = dtype or (values.dtype if values.dtype.kind == "f" else np.float64)
-    meta = np.empty((0,) * (values.ndim - len(options)), dtype)
-    return values.rechunk({values.ndim - 1: -1}).map_blocks(method, dtype=dtype, meta=meta, **options)
+def _of_chunk(calibrator: Calibrator, method: str, names: list[str] | None, chunk: NDArray[Any]) -> Array:
+    """A method of a calibrator on one chunk of rows, whose column names were checked."""
+    if names is not None:
+        import pandas as pd  # type: ignore[import-untyped]
+
+        chunk = pd.DataFrame(chunk, columns=names)
+    return getattr(calibrator, method)(chunk)
+
+
+def _frame_of_names(X: Any) -> Any:
+    """What scikit-learn reads the names of columns from: of a DataFrame of Dask its empty counterpart."""
+    return X._meta if is_dask(X) and hasattr(X, "_meta") and hasattr(X, "columns") else X

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._json import field
-from refocal._label_checks import IgnoreIndex, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
@@ -24,6 +23,7 @@ from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
+from refocal.rows.labels import IgnoreIndex
 
 # The number of groups whose lines the report of a fit shows.
 SHOWN = 10
@@ -108,12 +108,7 @@ class GroupCalibration(Calibrator):
         self._forget()
         name = f"{type(self).__name__}.fit"
         _refuse_class_axis(class_axis, name)
-        if ignore_index is not None and groups is not None:
-            kept = labelled_rows(y, ignore_index, "y", name)
-            groups = {column: each[kept] for column, each in as_groups(groups, len(kept), name).items()}
-        X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, ("X", "y", "sample_weight"), name)
-        rows = self._block_of(self.dataset(X, y, sample_weight))
-        rows.groups = as_groups(groups, rows.n_rows, name) or rows.groups
+        rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
         return super().fit(rows, progress=progress)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:

@@ -13,18 +13,18 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._groups import LABEL, Groups
-from refocal._label_checks import IgnoreIndex, check_class_names, check_targets
 from refocal._validation import check_broadcast, check_integer, check_one_column, check_weight
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._labels import column_names
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
 from refocal.engine import Dataset
 from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_targets
+from refocal.rows.scores import column_names
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -103,8 +103,12 @@ class MultiLabelCalibration(Calibrator):
         _check_order(names, column_names(y), name)
         target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
-        rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
-        rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else np.array(names)
+        rows = self._block_of(shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
+        rows.input = self.input
+        rows.classes = np.arange(shape[-1]) if names is None else np.array(names)
+        # The rows of the fit are the labels of each given row, without those of weight 0.
+        used = slice(None) if weight is None else np.flatnonzero(weight)
+        rows.label_of_row = np.tile(np.arange(shape[-1]), len(target) // shape[-1])[used]
         super().fit(rows, progress=progress)
         self.fit_report_["n_samples"] = n_known
         _check_feature_names(self, X, reset=True)
@@ -120,7 +124,7 @@ class MultiLabelCalibration(Calibrator):
         chain, *_, notes = named(self.method, "method", type(self).__name__)._fit(rows, progress)
         notes = {**notes, "n_labels": len(labels)}
         if self.per_label:  # the labels are groups of rows
-            lines, deviation, after = fit_groups(rows, chain, {"label": np.arange(rows.n_rows) % len(labels)})
+            lines, deviation, after = fit_groups(rows, chain, {"label": to_numpy(rows.label_of_row)})
             chain = Chain((*chain.steps, LabelLines(lines["label"].slope, lines["label"].intercept)))
             notes |= {"after": after, "deviation": deviation["label"]}
         return Fitted(chain, notes=notes)
@@ -200,10 +204,10 @@ class MultiLabelCalibration(Calibrator):
         return check_one_column(values, self.input, "X", function)
 
 
-def _check_order(names: Sequence[str] | None, others: NDArray[np.str_] | None, function: str) -> None:
+def _check_order(names: Sequence[str] | None, others: Sequence[Any] | None, function: str) -> None:
     """Columns of the labels that are called as those of the scores must be in their order."""
     place = {} if names is None else {name: i for i, name in enumerate(names)}
-    for i, other in enumerate([] if others is None else others.tolist()):
+    for i, other in enumerate(() if others is None else others):
         if place.get(other, i) != i:
             expected = f"of columns in the order of those of X, {other!r} at {place[other]}"
             raise ShapeError("y", function, expected=expected, got=f"{other!r} at {i}")

@@ -68,14 +68,14 @@ def fit(
     refocal fit val.npz --method aps --coverage 0.95 -o sets.json
     refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll
     """
-    import numpy as np
-
-    registry, reading, settings = refocal.calibrators.registry, rows.arguments(), how.settings()
+    registry = refocal.calibrators.registry
+    reading = rows.arguments()
+    settings = how.settings()
     if rows.multi_label and settings:
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
-    calibrator = None if rows.multi_label else registry.make(method, **settings, input=reading["input"])
+    calibrator = None if rows.multi_label else registry.make(method, **settings)
     if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
         rule = "--groups can only be used with --method group, and --method group needs --groups"
         raise UsageError(f"{rule}. Got {method!r}.")
@@ -87,16 +87,11 @@ def fit(
         if calibrator is None:
             calibrator = refocal.evaluate.multilabel.fit_method(found, method)
         elif in_blocks:
-            calibrator.fit(found)
+            calibrator.set_params(input=found.input).fit(found)
         else:
             words = f"fitting {method} on {len(found):,} rows"
             update(0.0, 1, words)
-            more: dict[str, Any] = {"groups": found.groups} if rows.groups else {}
-            more["progress"] = lambda share: update(share, 1, words)
-            calibrator.fit(found.values, found.labels, found.weight, **more)
-        names = None if rows.multi_label else found.reading.class_names if in_blocks else found.class_names
-    if names is not None:
-        calibrator.classes_ = np.array(names)
+            calibrator.set_params(input=found.input).fit(found, progress=lambda share: update(share, 1, words))
     calibrator.save(output)
     print_calibrator(calibrator)
     report = calibrator.fit_report_

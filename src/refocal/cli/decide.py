@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import refocal
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions, about, output_file
-from refocal.cli.printing import print_table, result, say
+from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
 
 ABSTAINED = "abstain"
@@ -45,18 +46,22 @@ def decide(
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
     with about(file):
-        found = options.read_unchecked(file, reading, keeping=output is not None)
-        rows, known = options.checked(found, reading, fitted), found.labels is not None
+        raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)
+        rows = options.checked(raw, reader, fitted)
+        known = raw.labels is not None
+        if costs is not None and rows.source.swapped:  # the rows of the table are those of the file's classes
+            table = table[::-1, ::-1] if table.shape == (2, 2) else table[::-1]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
+    say_read(rows.described())
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     measure = refocal.decide.evaluate_decisions
     more: Any = {"abstain": abstain, "sample_weight": rows.weight}
     reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
-    said: dict[str, Any] = {"rows": len(rows), "abstained": n_abstained}
+    said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
         low = high = said["threshold"] = refocal.decide.optimal_threshold(table)
         if abstain is not None:
@@ -75,7 +80,7 @@ def decide(
         names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
         columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
-        kept = found.labelled(found.kept, reading.get("ignore_index") if known else None)
+        kept = labelled(raw, raw.kept, reader)
         refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
@@ -112,3 +117,17 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
     except ValueError:
         expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
         raise UsageError(f"--costs must be {expected}. Got {costs!r}.") from None
+
+
+def labelled(raw: refocal.rows.RawRows, columns: Mapping[str, Any], reader: refocal.rows.RowReader) -> dict[str, Any]:
+    """Columns of the rows that are used: those with a label, where labels are known, and with a weight above 0."""
+    import numpy as np
+
+    from refocal.rows.labels import are_marks
+
+    kept = np.ones(len(raw.values), dtype=np.bool_)
+    if raw.labels is not None:
+        kept &= ~are_marks(np.asarray(raw.labels), reader.ignore_index)
+    if raw.weight is not None:
+        kept &= np.asarray(raw.weight, dtype=np.float64) > 0.0
+    return {name: np.asarray(column)[kept] for name, column in columns.items()}

@@ -102,7 +102,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
-    from refocal.calibrators._labels import named_classes
+    from refocal.calibrators._classes import in_order_of
 
     fitted: dict[str, Any] = {}
     for file in calibrators or []:
@@ -116,8 +116,9 @@ def evaluate(
         read_or_open(test, "measuring", update, blocks, reading, in_memory) as (read, in_blocks),
     ):
         if not rows.multi_label:  # whose labels are known by their names
-            # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
-            read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
+            # In the order of the columns that the first was fitted on, unless the positive class is said.
+            first = next(iter(fitted.values()), None)
+            read = read if rows.positive_label is not None else in_order_of(read, first)
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
         found = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)

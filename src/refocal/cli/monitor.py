@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,8 @@ def monitor(
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
     """
+    from refocal.rows.labels import label_key
+
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
@@ -66,7 +69,7 @@ def monitor(
         with about(file):
             watched.merge(made.load(file))
     positive, names = scores.positive_label, watched.class_names or ()
-    if positive is not None and len(names) == 2 and positive != names[1]:
+    if positive is not None and len(names) == 2 and label_key(positive) != label_key(names[1]):
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
@@ -99,50 +102,59 @@ def _add(
     reading: dict[str, Any],
 ) -> str:
     """Add a batch; says what became of it."""
-    groups, has = reading.get("groups", []), [] if ids is None else refocal.io.readers.names_in(file)
-    found = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
-    names = found.groups.get(str(ids))
-    found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
-    if len(found.values) == 0:
+    groups = reading.get("groups", [])
+    has_ids = ids is not None and ids in refocal.io.readers.names_in(file)
+    raw, reader = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if has_ids else reading, fitted)
+    names = raw.groups.get(str(ids))
+    raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name in groups})
+    if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
-    if found.labels is None and names is None:
+    if raw.labels is None and names is None:
         why = "" if ids is None else f" and no column {ids!r}"
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with about(file):
-        rows = options.checked(found, reading, fitted).in_order_of(watched.class_names)
+        rows = options.checked(raw, reader, fitted).in_order_of(watched.class_names)
         watched.class_names = watched.class_names or rows.class_names
         p = options.probabilities_of(rows, fitted)
-        if found.labels is not None:
+        if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
-            return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
+            counted = f"{watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}"
+            return f"{file}: {counted}. Read {rows.described()}."
         watched.update(p, ids=names, period=period)
-        return f"{file}: {len(p):,} rows wait for labels in {period}."
+        return f"{file}: {len(p):,} rows wait for labels in {period}. Read {rows.described()}."
 
 
 def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:
     """Labels of predictions that waited; says how many there were."""
     import numpy as np
 
+    from refocal.cli.decide import labelled
+    from refocal.rows.gate import read_raw
+
     has, usual = refocal.io.readers.names_in(file), ("label", "labels")
     of_ids, of_labels = ids or "id", reading.get("labels") or next((name for name in usual if name in has), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
-    names, marks = watched.class_names, options.marks(reading)
-    query = refocal.io.columns.Query(labels=of_labels, groups=[of_ids], marks=marks, labels_of=names or ())
-    found = refocal.io.readers.read_source(file, query)
-    if len(found.labels) == 0:
+    of_rows = {name: reading[name] for name in options.OF_ROWS if name in reading}
+    named = {"labels": of_labels, "groups": [of_ids]}
+    raw, reader = options.read_unchecked(file, of_rows | named, only_labels=True)
+    if len(raw.labels) == 0:
         return f"{file}: no rows; ignored."
-    given, matched = found.labelled(found.groups, marks or None)[of_ids], 0
+    given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
+    matched = 0
+    names = watched.class_names
     if watched.n_waiting and watched.n_classes is not None:
         with about(file), warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)
             # Labels are read as those of any rows of these classes.
-            values = np.full((len(found.labels), watched.n_classes), 1.0 / watched.n_classes)
-            found = found._replace(input="probabilities", values=values, class_names=found.class_names or names)
-            rows = options.checked(found, reading).in_order_of(names)
+            values = np.full((len(raw.labels), watched.n_classes), 1.0 / watched.n_classes)
+            positive = reader.positive_label if names is None else None
+            reader = replace(reader, n_classes=watched.n_classes, input="probabilities", class_names=names)
+            uniform = raw._replace(values=values, groups={})
+            rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
             matched = watched.add_labels(given, rows.labels)
             watched.class_names = names or rows.class_names
     left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""

@@ -9,7 +9,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
@@ -30,9 +30,9 @@ ROWS = (
 )
 
 # What files that are read whole alone can do.
-ONLY_WHOLE = ("positive_label", "renormalise", "multi_label")
-# Options about what was read; the others say what is.
-OF_CHECKS = ("first_label", "positive_label", "ignore_index", "renormalise")
+ONLY_WHOLE = ("multi_label",)
+# Options about how rows are understood; the others say which are read.
+OF_ROWS = ("first_label", "positive_label", "ignore_index", "renormalise")
 
 Update = Callable[[float, int, str], None]
 
@@ -88,9 +88,9 @@ class ColumnOptions:
 class ScoreOptions(ColumnOptions):
     """How the scores and labels of a file are read.
 
-    --probabilities  The scores are probabilities, not logits.
+    --probabilities  The scores are probabilities, not logits; columns called p, prob, p_cat, … say so themselves.
     --positive-label LABEL  Two classes: the label of the positive class.
-    --first-label  The first label: 1 if labels start at 1; by default 0, or 1 where columns and labels are 1, 2, ….
+    --first-label  The label of the first column where labels count columns: 1 if they start at 1.
     --ignore-index LABEL  Rows with this label are left out, such as 255.
     """
 
@@ -104,7 +104,7 @@ class ScoreOptions(ColumnOptions):
         reading = self.arguments(calibrator)
         if calibrator is None or reading["input"] == "probabilities":
             return reading
-        return reading | {"input": calibrator.input}
+        return reading | {"input": calibrator.input}  # a contradiction with the names of columns is refused
 
     def arguments(self, *calibrators: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
         """The arguments of `refocal.read`, with the columns of groups that calibrators were fitted with.
@@ -119,13 +119,11 @@ class ScoreOptions(ColumnOptions):
         if column is not None and "values" in given:
             raise UsageError("--values and --probability-column name the same thing; give one of them.")
         is_probabilities = given.pop("probabilities", False) or column is not None
-        if "renormalise" in given and not is_probabilities:
-            raise UsageError("--renormalise is for probabilities; add --probabilities.")
         columns = [name for each in calibrators if each is not None for name in group_columns(each)]
         if columns:
             given["groups"] = list(dict.fromkeys([*given.get("groups", ()), *columns]))
         named = {} if column is None else {"values": column}
-        return {"input": "probabilities" if is_probabilities else "logits", **given, **named}
+        return {"input": "probabilities" if is_probabilities else None, **given, **named}
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
-def as_given(input: str, **reading: Any) -> str:  # noqa: A002
+def as_given(input: str | None = None, **reading: Any) -> str:  # noqa: A002
     """How the file was read, as options to paste after another command.
 
     >>> as_given("probabilities", labels="the truth", renormalise=True)
@@ -274,34 +272,53 @@ def read_file(
             return refocal.io.read(file, **reading)
         for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index"}:
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --multi-label.")
-        return refocal.io.read_multilabel(file, **reading | {"input": reading["input"].replace("logits", "log-odds")})
+        return refocal.io.read_multilabel(file, **reading | {"input": reading["input"] or "log-odds"})
 
 
-def read_unchecked(file: Path, reading: Mapping[str, Any], *, keeping: bool = False) -> refocal.io.readers.Values:
-    """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table."""
-    where = {name: value for name, value in reading.items() if name not in OF_CHECKS}
-    query = refocal.io.columns.Query(**where, keeping=keeping, marks=marks(reading))
-    return refocal.io.readers.read_source(file, query)
+Raw = tuple["refocal.rows.RawRows", "refocal.rows.RowReader"]
+"""The contents of a file, and how they are understood."""
 
 
-def marks(reading: Mapping[str, Any]) -> tuple[int, ...]:
-    """The labels of rows that have none."""
-    mark = reading.get("ignore_index")
-    return () if mark is None else (mark,)
+def read_unchecked(
+    file: Path,
+    reading: Mapping[str, Any],
+    calibrator: refocal.calibrators.Calibrator | None = None,
+    *,
+    keeping: bool = False,
+    only_labels: bool = False,
+) -> Raw:
+    """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table.
+
+    The classes of a calibrator tell which columns are theirs.
+    """
+    from refocal.calibrators._classes import named_classes
+    from refocal.rows.labels import check_marks
+
+    where = {name: value for name, value in reading.items() if name not in OF_ROWS}
+    known: dict[str, Any] = {}
+    if calibrator is not None:
+        known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
+    query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels)
+    raw, reader = refocal.io.readers.read_source(file, query)
+    options = {name: reading[name] for name in OF_ROWS if name in reading}
+    options["ignore_index"] = check_marks(options.get("ignore_index"), "read")
+    return raw, replace(reader, **options)
 
 
 def checked(
-    found: refocal.io.readers.Values,
-    reading: Mapping[str, Any],
+    raw: refocal.rows.RawRows,
+    reader: refocal.rows.RowReader,
     calibrator: refocal.calibrators.Calibrator | None = None,
 ) -> refocal.io.Predictions:
     """Predictions of what a file holds; without labels all are 0.
 
     Named classes are in the order of the calibrator's, unless --positive-label says which one is the second.
     """
-    rows = found.checked(**{name: reading[name] for name in OF_CHECKS if name in reading})
-    ordered = rows.in_order_of(_names_of(calibrator))
-    return rows if "positive_label" in reading else ordered
+    from refocal.calibrators._classes import in_order_of
+    from refocal.rows.gate import read_raw
+
+    rows = read_raw(raw, reader)
+    return rows if reader.positive_label is not None else in_order_of(rows, calibrator)
 
 
 def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator | None = None) -> Any:
@@ -311,20 +328,13 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
-    from refocal._label_checks import column_order
+    from refocal.calibrators._classes import InOrder, order_of_columns
     from refocal.evaluate._measure import log_proba
 
-    ordered = rows.in_order_of(_names_of(calibrator))
-    p = np.exp(log_proba(ordered, calibrator).astype(np.float64))
-    order = column_order(ordered.class_names, rows.class_names, "probabilities_of")
-    return (p if order is None else p[:, order]) / p.sum(axis=1, keepdims=True)
-
-
-def _names_of(calibrator: refocal.calibrators.Calibrator | None) -> list[str] | None:
-    """The class names that a calibrator was fitted with, if there is one and it has any."""
-    from refocal.calibrators._labels import named_classes
-
-    return None if calibrator is None else named_classes(calibrator)
+    order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "probabilities_of")
+    predictor = calibrator if calibrator is None or order is None else InOrder(calibrator, order)
+    p = np.exp(log_proba(rows, predictor).astype(np.float64))
+    return p / p.sum(axis=1, keepdims=True)
 
 
 def is_text_file(place: Path | str) -> bool:

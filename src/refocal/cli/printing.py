@@ -44,6 +44,12 @@ def say(*lines: str) -> None:
         console.print(line, markup=False, soft_wrap="Next: " in line or None)
 
 
+def say_read(sentence: str | None) -> None:
+    """What was read and how it was understood."""
+    if sentence:
+        say(f"Read {sentence}.")
+
+
 def result(data: Any) -> None:
     """What a command found, as data: printed with --json, in place of everything else."""
     if IS_JSON.get():
@@ -80,8 +86,10 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
+    from refocal.evaluate._provenance import READ
     from refocal.evaluate.summary import group_table, group_verdict
 
+    say_read(evaluation.run.get(READ))
     rows, verdict = refocal.evaluate.comparison_table(evaluation), refocal.evaluate.verdict(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
     is_two = evaluation.positive is not None
@@ -107,6 +115,7 @@ def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
     solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_
+    say_read(report.get("read"))
     search = f"; search {solution.status}: {solution.message}" if solution else ""
     say(f"{type(calibrator).__name__}({settings})", describe(calibrator.chain_) + search)
     on, rows = report_rows(report)

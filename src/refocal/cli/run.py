@@ -31,6 +31,7 @@ REMEDIES = {
     Remedy.IGNORE_INDEX: "Leave such rows out with --ignore-index.",
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
+    Remedy.NAMED_ROWS: "",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.ARRAYS: "Say which holds what with --values and --labels.",
     Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, that of the labels "

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Vector, as_array, to_numpy
-from refocal._label_checks import whole_numbers
-from refocal._validation import check_finite, check_integer, check_one_column, check_option, check_shape
+from refocal._validation import check_finite, check_integer, check_one_column, check_option, check_shape, whole_numbers
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
 from refocal.metrics._bins import uniform_index

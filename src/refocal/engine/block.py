@@ -12,13 +12,27 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Flags, Vector, is_bfloat16, is_torch, namespace, on_gpu, row_blocks, to_numpy
+from refocal._arrays import (
+    Array,
+    Flags,
+    Indices,
+    Vector,
+    indices_beside,
+    is_bfloat16,
+    is_torch,
+    namespace,
+    on_gpu,
+    row_blocks,
+    to_numpy,
+)
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.dataset import FINE_BINS, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import OCTAVES, Engine, Plan, Summed
+from refocal.rows import Predictions
+from refocal.rows.scores import as_logits, raise_zeros
 
 T = TypeVar("T")
 
@@ -64,6 +78,8 @@ class Block(Dataset):
     in_memory = True
     counts: NDArray[np.float32] | None = None
     """How many classes each entry stands for, in rows that are `condensed`."""
+    label_of_row: Indices | None = None
+    """Of rows of a multi-label model, the label that each is about."""
 
     def __init__(
         self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
@@ -80,6 +96,16 @@ class Block(Dataset):
         self._weight: Array = weight
         if weight is not None and self.on_gpu:
             self._weight = namespace(logits).asarray(weight, device=logits.device)
+
+    @classmethod
+    def of(cls, rows: Predictions, floor: float | None = None) -> Block:
+        """Checked rows of `refocal.rows` as logits; of probabilities their logarithms, which are at least `floor`."""
+        logits = raise_zeros(as_logits(rows.values, rows.input), floor)
+        block = cls(logits, indices_beside(logits, rows.labels), rows.weight, rows.groups)
+        block.input = rows.input
+        block.floor = floor
+        block.classes = rows.classes
+        return block
 
     def reduce(self, task: Pass[Any]) -> Any:
         """The result of a pass; with a single block there is nothing to merge."""

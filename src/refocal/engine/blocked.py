@@ -13,15 +13,16 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, lowest_log_probability, to_numpy
-from refocal._label_checks import column_order
+from refocal._arrays import Indices, Vector, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.protocol import Summed
-from refocal.engine.reading import Reading
 from refocal.errors import DataError, LabelError, ShapeError
+from refocal.rows import RawRows, RowReader
+from refocal.rows.labels import column_order, distinct_labels, raw_labels
+from refocal.rows.scores import floor_of_zeros, raise_zeros
 
 T = TypeVar("T")
 
@@ -75,13 +76,48 @@ class BlockedDataset(Dataset):
     watch: Callable[[int, int | None], None] | None = None
     """Called with the number of rows done in a pass and the total number, if that is known."""
 
-    def __init__(self, reading: Reading, n_given: int | None = None) -> None:
-        self.passes, self.memo = 0, {}
+    def __init__(self, reader: RowReader, n_given: int | None = None) -> None:
+        self.passes = 0
+        self.memo = {}
         self.n_given = n_given
         """The number of rows, good and bad, where it is known."""
-        self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
-        self.classes = None if reading.classes is None else np.array(reading.classes)
-        self._n_sample, self._unit = 0, 1.0
+        self._reader = reader
+        self.n_classes = reader.n_classes
+        self.input = reader.input
+        self._n_sample = 0
+        self._unit = 1.0
+
+    @property
+    def reader(self) -> RowReader:
+        """How raw rows are read; where labels could be names or column numbers, one pass over all of them tells."""
+        if self._reader.needs_labels:
+            of_all, _ = self.go_through(Pass(_labels_of, _either_labels, of_raw_rows=True))  # type: ignore[arg-type]
+            distinct, shapes = of_all.answer or (set(), set())
+            self._reader = self._reader.with_labels(distinct, has_one_column=shapes == {1})
+        return self._reader
+
+    def described(self) -> str:
+        """What is read and how it is understood, in one line."""
+        reader = self.reader
+        by = "" if reader.label_map is None else reader.label_map.by
+        classes = tuple(range(self.n_classes)) if self.classes is None else tuple(self.classes.tolist())
+        return replace(reader.source, labels_by=by).sentence(classes, 1 if self.n_classes == 2 else None)
+
+    def reader_for(self, task: Pass[Any]) -> RowReader:
+        """The reader of a pass: one over raw rows is the pass that tells how labels are read."""
+        return self._reader if task.of_raw_rows else self.reader
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the columns; None where they have none."""
+        return self.reader.class_names
+
+    @property
+    def classes(self) -> NDArray[Any] | None:  # type: ignore[override]
+        """The class of each column; None: the column numbers."""
+        reader = self.reader
+        classes = reader.class_names if reader.classes is None else reader.classes
+        return None if classes is None else np.array(classes)
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
         """The same rows with the columns in the order of these names; unchanged if either has none.
@@ -92,21 +128,17 @@ class BlockedDataset(Dataset):
         >>> other.reduce(Pass(map=lambda block: block.logits.tolist(), merge=lambda one, two: one + two))
         [[0.0, 2.0], [1.0, 0.0]]
         """
-        given = self.reading
-        order = column_order(given.class_names, class_names, "in_order_of")
-        if order is None or class_names is None:
-            return self
-        classes = None if given.classes is None else tuple(given.classes[i] for i in order)
-        order = order if given.order is None else given.order[order]
-        found = copy(self)
-        found.reading = replace(given, class_names=tuple(class_names), classes=classes, order=order)
-        found.classes, found.passes, found.memo, found._n_sample = (
-            None if classes is None else np.array(classes),
-            0,
-            {},
-            0,
-        )
-        return found
+        order = column_order(self.reader.class_names, class_names, "in_order_of")
+        return self if order is None else self.reordered(order)
+
+    def reordered(self, order: Indices) -> Self:
+        """The same rows with the columns in another order; `order` has their present positions."""
+        reordered = copy(self)
+        reordered._reader = self.reader.in_order(order)
+        reordered.passes = 0
+        reordered.memo = {}
+        reordered._n_sample = 0
+        return reordered
 
     @abstractmethod
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
@@ -125,8 +157,11 @@ class BlockedDataset(Dataset):
         found, self._ask = self.go_through(task)
         self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
         inspected: Inspected | None = found.answer
-        function = self.reading.function
+        function = self.reader.function
         if inspected is None:
+            if found.n_left_out:
+                expected = "above 0 for at least one row that has a label"
+                raise DataError("sample_weight", function, expected=expected, got="a sum of 0")
             skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
             raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
         if not SMALL <= inspected.weight <= LARGE:
@@ -167,6 +202,18 @@ class BlockedDataset(Dataset):
         return answer
 
 
+def _labels_of(raw: RawRows) -> tuple[set[Any], set[int]]:
+    """The distinct labels of raw rows, and the number of axes of their scores."""
+    labels = to_numpy(raw_labels(raw.labels, "y", "fit").values)
+    if labels.dtype.kind == "f":
+        labels = labels[np.isfinite(labels)]  # what is missing says nothing of the others
+    return set(distinct_labels(labels, "y", "fit")), {int(np.ndim(raw.values))}
+
+
+def _either_labels(first: tuple[set[Any], set[int]], second: tuple[set[Any], set[int]]) -> tuple[set[Any], set[int]]:
+    return first[0] | second[0], first[1] | second[1]
+
+
 def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0) -> Inspected:
     """The first pass over a block; `zeros`: it holds probabilities, some of which may be 0.
 
@@ -187,7 +234,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
         highest=int(block.labels.max()),
         sum_of_parts=sum_of_parts(values.astype(np.float64), "X", "fit"),
         precision=block.precision,
-        floor=lowest_log_probability(block.logits) if zeros else None,
+        floor=floor_of_zeros(block.logits) if zeros else None,
         sample=(
             keys[chosen],
             values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
@@ -235,7 +282,7 @@ def _of_sample(
 def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
     """A function of a block whose logits are at least `floor` and whose weights are multiplied by a unit."""
     if floor is not None or unit != 1.0:
-        logits = block.logits if floor is None else np.maximum(block.logits, np.asarray(floor, block.logits.dtype))
+        logits = raise_zeros(block.logits, floor)
         block = Block(logits, block.labels, None if block.weight is None else unit * block.weight, block.groups)
     return question(block)
 

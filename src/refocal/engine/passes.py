@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from refocal.engine.block import Block
-    from refocal.engine.reading import Chunk, Reading
+    from refocal.rows import RawRows, RowReader
 
 T = TypeVar("T")
 
@@ -30,6 +30,8 @@ class Pass(Generic[T]):
     finish: Callable[[T], Any] | None = None
     check: bool = False
     """Whether the rows still need to be checked."""
+    of_raw_rows: bool = False
+    """Whether `map` takes `RawRows`, before anything is known of their labels, instead of a block."""
 
 
 class Partial(NamedTuple):
@@ -42,6 +44,8 @@ class Partial(NamedTuple):
     answer: Any
     n_rows: int
     n_skipped: int
+    n_left_out: int = 0
+    """Rows without a label, or of weight 0."""
 
 
 def partial(block: Block, task: Pass[Any]) -> Partial:
@@ -52,19 +56,26 @@ def partial(block: Block, task: Pass[Any]) -> Partial:
     >>> hits = Pass(map=lambda block: int(block.correct.sum()), merge=lambda one, other: one + other)
     >>> parts = [partial(Block(np.eye(3), np.array(labels)), hits) for labels in ([0, 1, 1], [0, 1, 2])]
     >>> finish(hits, merge(hits, *parts))
-    Partial(answer=5, n_rows=6, n_skipped=0)
+    Partial(answer=5, n_rows=6, n_skipped=0, n_left_out=0)
     """
     return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
 
 
-def reduce_chunks(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass[Any], *piece: Any) -> Partial:
-    """Map the chunks of a piece of data one after the other and merge their answers; the caller finishes the whole."""
+def reduce_chunks(
+    chunks_of: Callable[..., Iterable[RawRows]], reader: RowReader, task: Pass[Any], *piece: Any
+) -> Partial:
+    """Map the raw rows of a piece of data one by one and merge their answers; the caller finishes the whole."""
+    from refocal.engine.block import Block
+
     total = Partial(None, 0, 0)
-    for chunk in chunks_of(*piece):
-        block = reading.prepared(chunk, task.check)
-        n_skipped = len(chunk.labels) - block.n_rows + chunk.n_lost
-        found = Partial(task.map(block) if block.n_rows else None, block.n_rows, n_skipped)
-        total = merge(task, total, found)
+    for raw in chunks_of(*piece):
+        if task.of_raw_rows:
+            answer = Partial(task.map(raw), len(raw.values), raw.n_lost)  # type: ignore[arg-type]
+        else:
+            rows, n_bad = reader.read(raw, task.check)
+            n_left_out = len(raw.values) - len(rows) - n_bad
+            answer = partial(Block.of(rows), task)._replace(n_skipped=n_bad + raw.n_lost, n_left_out=n_left_out)
+        total = merge(task, total, answer)
     return total
 
 
@@ -73,13 +84,14 @@ def merge(task: Pass[Any], *parts: Partial) -> Partial:
 
     >>> total = Pass(map=lambda block: block.n_rows, merge=max)
     >>> merge(total, Partial(3, 3, 0), Partial(None, 0, 2), Partial(4, 4, 0))
-    Partial(answer=4, n_rows=7, n_skipped=2)
+    Partial(answer=4, n_rows=7, n_skipped=2, n_left_out=0)
     """
     total = parts[0]
     for part in parts[1:]:
         found = [each.answer for each in (total, part) if each.answer is not None]
         answer = task.merge(*found) if len(found) == 2 else found[0] if found else None
-        total = Partial(answer, total.n_rows + part.n_rows, total.n_skipped + part.n_skipped)
+        counts = [mine + theirs for mine, theirs in zip(total[1:], part[1:], strict=True)]
+        total = Partial(answer, *counts)
     return total
 
 

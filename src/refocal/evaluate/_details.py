@@ -19,9 +19,9 @@ from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
 from refocal.metrics._bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics._histogram_cells import Cells
-from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
 from refocal.metrics.intervals import interval_of_shift
+from refocal.rows import Predictions
 
 N_BINS = 15
 # The edges of the histogram of the confidence.
@@ -61,7 +61,7 @@ def reliability_of(bins: Bins, low: Vector, high: Vector) -> Reliability:
     return Reliability(*(each.tolist() for each in (bins.count, bins.p, bins.rate, low, high)))
 
 
-def sum_decisions(rows: Rows) -> Vector:
+def sum_decisions(rows: Predictions) -> Vector:
     """The weight of the rows from each threshold on, of those where the event occurred, and weight × p."""
     (p, happened), weight = rows.confidence(), rows.weights
     return np.stack(at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p))
@@ -72,7 +72,7 @@ def decision_table(shares: Vector) -> DecisionTable:
     return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in row] for row in shares))
 
 
-def count_classes(rows: Rows) -> Vector:
+def count_classes(rows: Predictions) -> Vector:
     """For each class the rows that have it and those predicted as it, and the latter's weight, hits and confidence."""
     top, correct, predicted = rows.top
     weight, n = rows.weights, rows.n_classes
@@ -87,7 +87,7 @@ def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None
     return ClassRow(label, int(n), int(predicted), precision, mean, ece, detail)
 
 
-def classes_of(rows: Rows) -> list[ClassRow]:
+def classes_of(rows: Predictions) -> list[ClassRow]:
     """All classes of rows in memory, or those with the most rows where there are too many to show."""
     top, _, predicted = rows.top
     counts, others = count_classes(rows), _confusions(rows.labels, predicted)
@@ -185,7 +185,7 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
     )
 
 
-def groups_of(rows: Rows, groups: Groups) -> list[Group]:
+def groups_of(rows: Predictions, groups: Groups) -> list[Group]:
     """Every group of every column that has weight."""
     p, happened = rows.confidence()
     order, found = np.argsort(p, kind="stable"), []
@@ -232,7 +232,7 @@ class GroupCounts:
     sums: Vector
 
     @classmethod
-    def of(cls, rows: Rows, names: list[tuple[str, str]], numbers: list[Indices]) -> GroupCounts:
+    def of(cls, rows: Predictions, names: list[tuple[str, str]], numbers: list[Indices]) -> GroupCounts:
         """The sums of some rows, by the numbers of their groups."""
         p, happened = rows.confidence()
         keys = np.concatenate([number * CELLS.size + CELLS.index(p) for number in numbers])

@@ -19,10 +19,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, Array, Vector, as_floating, log_probabilities, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy
 from refocal._groups import Groups
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
+from refocal.calibrators._classes import InOrder
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.apply import probabilities_of
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
@@ -30,17 +31,18 @@ from refocal.errors import DataError, ParameterError
 from refocal.evaluate import _details as details
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate.evaluation import Histogram
-from refocal.io import Predictions
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._histogram_cells import finest_bits
-from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import MetricRows, summarise
 from refocal.metrics.intervals import InfluenceSummary, Summary
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.smooth import residuals_on_grid
+from refocal.rows import Predictions
+from refocal.rows.predictions import probability_rows
+from refocal.rows.scores import as_logits, model_log_probabilities
 
 N_RESAMPLES = 500
 SEED = 0
@@ -54,7 +56,7 @@ ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
 
 Progress = Callable[[float, int, str], None]
 """Called with the number of steps done, the number of all steps, and what comes next."""
-Methods = Mapping[str, Calibrator | None]
+Methods = Mapping[str, Calibrator | InOrder | None]
 """Calibrators by their names, and None for the model as it is."""
 
 
@@ -84,16 +86,17 @@ class Results(NamedTuple):
 class Predicted(NamedTuple):
     """Predictions for some rows: `rows` has their probabilities, for two classes those of class 1, `logs` the logs."""
 
-    rows: Rows
-    logs: Rows
+    rows: Predictions
+    logs: Predictions
 
     @classmethod
     def by(cls, log_p: NDArray[Any], rows: Predictions | Block) -> Predicted:
         """The predictions with these log-probabilities, for checked rows."""
-        logs = Rows(rows.labels, log_p, rows.weight)
-        return cls(Rows(rows.labels, np.exp(log_p), rows.weight).of_positive(), logs)
+        labels = to_numpy(rows.labels)
+        logs = probability_rows(labels, log_p, rows.weight, "log-probabilities")
+        return cls(probability_rows(labels, np.exp(log_p), rows.weight).of_positive(), logs)
 
-    def of(self, metric: Metric) -> Rows:
+    def of(self, metric: Metric) -> Predictions:
         """The rows or the logs, whichever the metric takes."""
         return self.logs if metric.takes_logs else self.rows
 
@@ -127,7 +130,7 @@ def measure_rows(
     return Results(results, len(test), list(test.groups), notes)
 
 
-def _result_of_rows(test: Predictions, calibrator: Calibrator | None, n_resamples: int, seed: int) -> Result:
+def _result_of_rows(test: Predictions, calibrator: Calibrator | InOrder | None, n_resamples: int, seed: int) -> Result:
     """Every metric of one method."""
     start = time.perf_counter()
     predicted = Predicted.by(log_proba(test, calibrator), test)
@@ -155,9 +158,11 @@ def _result_of_rows(test: Predictions, calibrator: Calibrator | None, n_resample
     )
 
 
-def _details_of_rows(test: Predictions, calibrator: Calibrator | None, seed: int, level: float) -> dict[str, Any]:
+def _details_of_rows(
+    test: Predictions, calibrator: Calibrator | InOrder | None, seed: int, level: float
+) -> dict[str, Any]:
     """Classes, groups and decisions, from new predictions."""
-    rows = Rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
+    rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
     measured = rows.of_positive()
     return {
         "classes": details.classes_of(rows),
@@ -166,21 +171,22 @@ def _details_of_rows(test: Predictions, calibrator: Calibrator | None, seed: int
     }
 
 
-def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
+def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None) -> NDArray[Any]:
     """Log-probabilities of a calibrator, or of the model itself, in float32 or float64.
 
     Predictions have been checked when they were made, and are not checked again.
     """
     of_probabilities = calibrator is not None and calibrator.input == "probabilities"
     if predictions.input == "probabilities":  # each calibrator of probabilities has a floor of its own for zeros
-        logits = log_probabilities(predictions.values, SMALLEST if of_probabilities else None)
+        to_logs = partial(as_logits, kind="probabilities") if of_probabilities else model_log_probabilities
+        logits = to_logs(predictions.values)
     else:  # half precision would round the confidences that are to be measured
         logits = as_floating(predictions.values, "values", "evaluate")[0]
         logits = probabilities_of(Chain(), logits, log=True) if of_probabilities else logits
     return _log_proba_of(calibrator, logits, predictions.groups)
 
 
-def _log_proba_of(calibrator: Calibrator | None, logits: Array, groups: Groups) -> NDArray[Any]:
+def _log_proba_of(calibrator: Calibrator | InOrder | None, logits: Array, groups: Groups) -> NDArray[Any]:
     """Log-probabilities of checked logits of these groups, by a calibrator or by the model itself."""
     if calibrator is None:
         log_p = probabilities_of(Chain(), logits, log=True)
@@ -373,7 +379,7 @@ def predicted(block: Block, methods: Methods, of_probabilities: bool) -> Iterato
         yield part, [Predicted.by(_log_proba_of(each, x, part.groups), part) for each, x in inputs]
 
 
-Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
+Influences = tuple[tuple[Metric, tuple[Callable[[Predictions], Vector], ...]], ...]
 """Metrics, with the influence of each row on their values for every method."""
 
 

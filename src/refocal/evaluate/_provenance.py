@@ -16,8 +16,9 @@ from refocal.calibrators._fitted import HasFocalPoint
 from refocal.errors import FitWarning, warn
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting.objective import as_objective
-from refocal.io.predictions import CheckedRows
+from refocal.rows.predictions import CheckedRows
 
+READ = "rows read"
 SAME_ROWS = "validation and test rows"
 ABSENT_CLASSES = "classes without a row of the fit"
 

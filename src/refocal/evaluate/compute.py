@@ -14,15 +14,14 @@ import numpy as np
 from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
-from refocal.calibrators._labels import check_class_order
+from refocal.calibrators._classes import InOrder, order_of_columns
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.engine.reading import Reading
 from refocal.errors import RefocalError, ShapeError
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
-from refocal.evaluate._provenance import run_of, same_rows, surface_of
+from refocal.evaluate._provenance import READ, run_of, same_rows, surface_of
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.summary import sign
@@ -133,9 +132,8 @@ def _fit_all(
     seconds: dict[str, float] = {}
     if isinstance(validation, Predictions):
         values = as_floating(validation.values, "validation", "compare")[0]  # half precision in single
-        given = values, validation.labels, validation.weight
-        is_checked = validation.input == "logits"
-        dataset = TemperatureScaling(input=validation.input).dataset(*given, is_checked=is_checked)
+        rows = replace(validation, values=values)
+        dataset = TemperatureScaling(input=validation.input).dataset(rows)
 
     def told(before: int, what: str, share: float) -> None:
         report(before + share, 2 * len(names) + 2, what)
@@ -147,7 +145,7 @@ def _fit_all(
             if isinstance(validation, MultiLabelPredictions):
                 fitted[name] = fit_method(validation, name)
             elif (calibrator := make(name, input=validation.input)).needs_groups:
-                fitted[name] = calibrator.fit(*given, groups=validation.groups or None)  # type: ignore[call-arg]
+                fitted[name] = calibrator.fit(rows)
             else:
                 fitted[name] = calibrator.fit(dataset, progress=tell)
             seconds[name] = time.perf_counter() - start
@@ -189,15 +187,14 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    about = test.reading if isinstance(test, BlockedDataset) else test
-    usable = _usable(everything, about, failures)
+    usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
     if isinstance(test, BlockedDataset):
-        found = measure_blocks(test, usable, report, **options)
+        found = measure_blocks(test, _in_order(usable, test), report, **options)
     else:
-        found = measure_rows(test, usable, report, failures.of, **options)
+        found = measure_rows(test, _in_order(usable, test), report, failures.of, **options)
     warn_of_groups(usable, found.groups)
-    picked = recommended(found.of, usable, about.n_classes, level) if chosen is None else chosen
+    picked = recommended(found.of, usable, test.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
@@ -207,23 +204,23 @@ def evaluate(
         title=title,
         n_validation=sizes.pop() if len(sizes) == 1 else None,
         n_test=found.n_rows,
-        n_classes=about.n_classes,
-        class_names=None if about.class_names is None else list(about.class_names),
-        input=about.input,
+        n_classes=test.n_classes,
+        class_names=None if test.class_names is None else list(test.class_names),
+        input=test.input,
         level=level,
         chosen=picked,
         recommended=chosen is None,
         methods=methods,
-        surface=surface_of(picked, calibrators, about.n_classes),
-        run=run_of(found.notes, calibrators),
+        surface=surface_of(picked, calibrators, test.n_classes),
+        run=run_of(found.notes | _read(test), calibrators),
         failed=failures.reasons,
     )
 
 
 def _usable(
-    everything: Mapping[str, Calibrator | None], about: Predictions | Reading, failures: Failures
+    everything: Mapping[str, Calibrator | None], about: Predictions | BlockedDataset, failures: Failures
 ) -> dict[str, Calibrator | None]:
-    """The methods that were fitted on the columns of the rows, in the same order."""
+    """The methods that were fitted on the columns of the rows, perhaps in another order of their names."""
     usable: dict[str, Calibrator | None] = {}
     for name, calibrator in everything.items():
         with failures.of(name):
@@ -231,9 +228,29 @@ def _usable(
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
                     raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
-                check_class_order(calibrator, about.class_names, "test", "evaluate")
+                order_of_columns(calibrator, about.class_names, "evaluate")
             usable[name] = calibrator
     return usable
+
+
+def _read(test: Predictions | BlockedDataset) -> dict[str, str]:
+    """What was read from a file, in one line; nothing of arrays."""
+    source = test.reader.source if isinstance(test, BlockedDataset) else test.source
+    return {READ: test.described()} if source.place else {}
+
+
+def _in_order(
+    usable: Mapping[str, Calibrator | None], about: Predictions | BlockedDataset
+) -> dict[str, Calibrator | InOrder | None]:
+    """The methods, of which those that know the classes in another order see the columns in theirs."""
+    methods: dict[str, Calibrator | InOrder | None] = dict(usable)
+    for name, calibrator in usable.items():
+        if calibrator is None or calibrator.row_axes != 1:
+            continue
+        order = order_of_columns(calibrator, about.class_names, "evaluate")
+        if order is not None:
+            methods[name] = InOrder(calibrator, order)
+    return methods
 
 
 def recommended(

@@ -16,9 +16,9 @@ from refocal.io.language import (
     read_token_log_p,
 )
 from refocal.io.multilabel import MultiLabelPredictions, read_multilabel
-from refocal.io.predictions import Predictions, split
 from refocal.io.readers import open_rows, read, read_values
 from refocal.io.samples import SAMPLES, Sample, load_sample
+from refocal.rows import Predictions, split
 
 __all__ = [
     "SAMPLES",

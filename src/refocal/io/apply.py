@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Indices, two_columns
+from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
-from refocal._label_checks import column_order
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import Answers, answers, group_columns
-from refocal.calibrators._labels import named_classes
+from refocal.calibrators._classes import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
-from refocal.io.parts import Part, Table
+from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import open_parts
 from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, columns_of
+from refocal.rows import RawRows, RowReader
+from refocal.rows.labels import label_key
+from refocal.rows.scores import bad_rows
 
 ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
@@ -57,26 +57,25 @@ class ChunkPredictor:
     """
 
     calibrator: Calibrator
-    reading: Reading
+    reader: RowReader
     order: Indices | None
-    renormalise: bool
     precision_kept: bool = False
     """Whether answers are given in half precision where that is the precision of the rows."""
 
-    def __call__(self, chunk: Chunk) -> tuple[Answers, int]:
+    def __call__(self, raw: RawRows) -> tuple[Answers, int]:
         """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
-        values, reading = chunk.values if self.precision_kept else widened(chunk.values), self.reading
-        if self.renormalise and values.ndim == 2:
-            sums = values.sum(axis=1, keepdims=True)
-            values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
-        chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
-        bad = reading.bad_values(widened(chunk.values))
+        reader = self.reader
+        given = raw.values if self.precision_kept else widened(raw.values)
+        matrix = reader.matrix(raw._replace(values=given))
+        bad = bad_rows(widened(matrix), reader.input)
+        values = matrix if given.ndim == 2 else given
         if bad.any():
-            if not reading.skip_bad_rows:
-                raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
+            if not reader.skip_bad_rows:
+                row = int(np.argmax(bad))
+                raise reader.score_error(widened(matrix)[row], f"row {raw.first_row + row} of {raw.where}")
             values = values.copy()
-            values[bad] = 1.0 / reading.n_classes  # a placeholder row, whose predictions are removed again
-        groups = as_groups(chunk.groups, len(values), reading.function)
+            values[bad] = 1.0 / reader.n_classes  # a placeholder row, whose predictions are removed again
+        groups = as_groups(raw.groups, len(values), reader.function)
         found = answers(self.calibrator, values, self.order, groups)
         for each in (found.probabilities, *found.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
@@ -126,18 +125,21 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    kind, groups, of_labels = calibrator.input, group_columns(calibrator), os.fspath(labels) if labels else None
-    which = (kind, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
-    query = Query(*which, keeping=True, bad=[] if skip_bad_parts else None)
-    parts, reading = open_parts(path, query, row_axes=calibrator.row_axes)
-    order = column_order(reading.class_names, named_classes(calibrator), "apply")
-    if reading.n_classes != calibrator.n_features_in_:
+    of_labels = os.fspath(labels) if labels else None
+    groups = group_columns(calibrator)
+    which = (calibrator.input, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
+    known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
+    query = Query(*which, keeping=True, **known, bad=[] if skip_bad_parts else None)
+    parts, reader = open_parts(path, query, row_axes=calibrator.row_axes)
+    if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
-        raise ShapeError("X", "apply", expected=expected, got=f"{reading.n_classes} columns")
+        raise ShapeError("X", "apply", expected=expected, got=f"{reader.n_classes} columns")
+    order = order_of_columns(calibrator, reader.class_names, "apply")
     if calibrator.row_axes == 2:  # with several labels per row, rows of probabilities have any sum
-        reading = replace(reading, input="logits")
+        reader = replace(reader, input="logits")
+    reader = replace(reader, renormalise=renormalise)
     target, ending = Path(output), Path(output).suffix.lower()
-    predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
+    predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in query.bad or ()]
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
@@ -164,7 +166,7 @@ def _write_folder(
     """Write one Parquet file per part; those that exist already stay, unless `named` or anything else changed."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
-    options = [predict.reading.skip_bad_rows, predict.renormalise, *named, *columns]
+    options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
     digest, state = hashlib.sha256(described.encode()).hexdigest(), cache(_state)
     jobs = [
@@ -197,9 +199,12 @@ def _write_file(
     progress: ApplyProgress | None = None,
 ) -> Written:
     """Write parts, in their order, into one file."""
-    n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading
-    known = reading.class_names or named_classes(predict.calibrator)
-    names = list(known or (f"class_{i}" for i in range(reading.n_classes)))
+    n_rows = 0
+    n_skipped = 0
+    ending = target.suffix.lower()
+    reader = predict.reader
+    known = reader.class_names or named_classes(predict.calibrator)
+    names = list(known or (f"class_{i}" for i in range(reader.n_classes)))
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, made_from) as add:
         for i, part in enumerate(parts):
             for chunk in part.blocks():
@@ -216,7 +221,7 @@ def _write_file(
 
 
 def _further_columns(
-    chunk: Chunk, part: Part, names: Sequence[str], is_text: bool
+    chunk: RawRows, part: Part, names: Sequence[str], is_text: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The columns written before the probabilities, and the labels, which are written after them."""
     if not isinstance(part, Table):
@@ -225,15 +230,17 @@ def _further_columns(
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     after = {name: before.pop(name) for name in part.columns.labels}
-    as_they_are = is_text or part.columns.text_labels
-    return before, after if as_they_are else {name: _whole_numbers(chunk.labels) for name in after}
+    return before, after if is_text else {name: _whole_numbers(column) for name, column in after.items()}
 
 
-def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels as integers; those that are no integers are missing."""
-    whole = np.isfinite(labels) & (labels == np.round(labels))
-    numbers = np.where(whole, labels, 0).astype(np.int64)
-    return numbers if whole.all() else np.where(whole, numbers, np.array(None))
+def _whole_numbers(labels: Any) -> Any:
+    """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
+    cells = plain(labels)
+    keys = {cell: label_key(cell) for cell in set(cells.tolist())}
+    if not keys or not all(key is None or isinstance(key, int) for key in keys.values()):
+        return labels
+    numbers = [keys[cell] for cell in cells.tolist()]
+    return objects(numbers) if None in numbers else np.array(numbers)
 
 
 def _names(parts: Sequence[Part]) -> list[str]:

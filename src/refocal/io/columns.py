@@ -1,21 +1,37 @@
-"""Which arrays or columns of a file hold what."""
+"""Which arrays or columns of a file hold what.
+
+Columns that are not plainly classes are never taken for classes. Plain are those that are named by a caller, those
+whose common beginning says that they are scores (logit_cat, p_dog), those that labels are called by, those called by
+whole numbers, those whose probabilities sum to 1, and as many as a calibrator has classes where there are no others.
+"""
 
 from __future__ import annotations
 
-import os
+import re
 import string
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from refocal._validation import INPUTS, check_option
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import label_key
 
 LABELS = ("labels", "label")
-ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
+# What names of columns and arrays, or their beginnings, say of the numbers in them.
+SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
+SAY_LOGITS = ("logit", "logits", "log_odds")
+# Beginnings of names that say that columns are scores of classes, but not which.
+SAY_SCORES = ("score", "scores", "class", "pred", "output")
+ONE_COLUMN = (*SAY_PROBABILITIES[:4], "logit", "log_odds")
 """Names of a single column or array for two classes."""
-COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
+_COUNTS_ROWS = re.compile(r"|(.*_)?(id|ids|uid|uuid|idx|index)|unnamed: \d+|__index_level_\d+__", re.IGNORECASE)
 WEIGHTS = ("weight", "weights", "sample_weight")
 # Names that an error shows.
 MOST_LISTED = 8
@@ -32,12 +48,17 @@ class Contents:
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
 
+    def first_cells(self, columns: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+        """The first rows of some columns of a table, which tell what the columns hold."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Query:
     """What a caller states about files; the first five are arguments of `read`."""
 
-    input: str = "logits"
+    input: str | None = None
+    """What the numbers are; None: what their names say, or else logits."""
     values: str | None = None
     labels: str | None = None
     weight: str | None = None
@@ -54,15 +75,18 @@ class Query:
     """Whether a row may have several labels: each class has a column of labels of its own."""
     labelled: bool = False
     """Whether rows without labels are an error."""
-    marks: tuple[int, ...] = ()
-    """Labels of rows that have none."""
-    labels_of: Sequence[str] | None = None
-    """The names of the classes, perhaps none, that the labels of a file without scores are of; None: it has scores."""
+    classes: Sequence[str] | None = None
+    """The names of the classes, where a calibrator knows them."""
+    n_classes: int | None = None
+    """The number of classes, where a calibrator knows it."""
+    only_labels: bool = False
+    """Whether a file has labels and no scores."""
     bad: list[str] | None = None
     """Files that cannot be read, or have other columns, are left out, and this list says why; None: they are errors."""
 
     def __post_init__(self) -> None:
-        check_option(self.input, INPUTS, "input", self.function)
+        if self.input is not None:
+            check_option(self.input, INPUTS, "input", self.function)
 
 
 ANYTHING = Query()
@@ -80,18 +104,17 @@ class Columns:
     labels: tuple[str, ...]
     """None, one, or with several labels per row one for each class."""
     class_names: tuple[str, ...] | None
+    whole_names: tuple[str, ...] = ()
+    """The names of the columns, where those of the classes are shorter."""
     n_classes: int = 0
     """The number of classes, of a table that has rows."""
-    text_labels: bool = False
-    """Whether the labels of a table are names of classes."""
-    first_label: int = 0
-    """The label of the first class of a table, where labels are numbers."""
+    input: str = "logits"
+    """What the numbers are."""
 
-    @property
-    def spelt_out(self) -> dict[str, str]:
-        """The names of classes by whole names of columns, which labels may be as well: logit_cat for cat."""
-        names = self.class_names or ()
-        return {whole: name for whole, name in zip(self.classes, names, strict=False) if whole not in names}
+    def unused(self, query: Query) -> tuple[str, ...]:
+        """Columns that hold nothing that was asked for."""
+        used = {*self.classes, *self.labels, query.weight, *query.groups}
+        return tuple(name for name in self.names if name not in used)
 
 
 def choose(contents: Contents, query: Query) -> Columns:
@@ -106,39 +129,108 @@ def choose(contents: Contents, query: Query) -> Columns:
     labels = query.labels or (None if contents.is_anonymous else next(usual, None))
     if query.several:
         labels = known_name(contents, labels or LABELS[0])
-    class_names = None
-    if query.labels_of is not None:
-        classes, class_names = [], tuple(query.labels_of) or None
-    elif not contents.is_table:
-        # A .npy file has one array without a name: it is what the caller says it is.
-        likely = contents.names if contents.is_anonymous else (query.input, *ONE_COLUMN[query.input])
-        default = next((name for name in likely if name in contents.names), query.input.replace("-", "_"))
-        classes = [known_name(contents, query.values or default)]
-    elif (query.values or query.input) in contents.nested:
-        classes = [query.values or query.input]
-    else:
-        classes = class_columns(contents, query.values, {labels, query.weight, *query.groups}, query.input)
-        class_names = names_of(classes)
+    if not contents.names:
+        raise _which(contents, [])
     if query.labelled and labels is None:
         raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
-    nested = bool(classes) and classes[0] in contents.nested
-    return Columns(tuple(contents.names), tuple(classes), nested, (labels,) if labels else (), class_names)
+    columns = Columns(tuple(contents.names), (), False, (labels,) if labels else (), None)
+    if query.only_labels:
+        return columns
+    if not contents.is_table:
+        return _array(contents, query, columns)
+    nested = _nested(contents, query)
+    if nested is not None:
+        return replace(columns, classes=(nested,), nested=True, input=_kind([nested], query, contents))
+    taken = {labels, query.weight, *query.groups}
+    classes = class_columns(contents, query, [name for name in contents.names if name not in taken], labels)
+    names, whole_names = names_of_columns(tuple(classes))
+    kind = _kind(classes, query, contents)
+    return replace(columns, classes=tuple(classes), class_names=names, whole_names=whole_names, input=kind)
+
+
+def _array(contents: Contents, query: Query, columns: Columns) -> Columns:
+    """The array of scores; a .npy file has one array without a name, which is what the caller says it is."""
+    if contents.is_anonymous:
+        return replace(columns, classes=(contents.names[0],), input=query.input or "logits")
+    if query.values is not None:
+        name = known_name(contents, query.values)
+        return replace(columns, classes=(name,), input=_kind([name], query, contents))
+    of_kind = {
+        "logits": ("logits", "log_odds", "logit"),
+        "log-odds": ("log_odds", "logit", "log-odds"),
+        "probabilities": ("probabilities", *SAY_PROBABILITIES),
+    }
+    wanted = [query.input] if query.input is not None else ["logits", "probabilities"]
+    likely = [name for kind in wanted for name in of_kind[kind] if name in contents.names]
+    if len({_said(name) for name in likely}) > 1:
+        problem = f"has {likely[0]!r} and {likely[-1]!r}; say which one holds the scores"
+        raise FormatError(f"{contents.where}: {problem}.", Remedy.ARRAYS)
+    name = likely[0] if likely else known_name(contents, (query.input or "logits").replace("-", "_"))
+    return replace(columns, classes=(name,), input=_kind([name], query, contents))
+
+
+def _nested(contents: Contents, query: Query) -> str | None:
+    """The column of lists that holds the scores of all classes, if there is one."""
+    if query.values is not None:
+        return query.values if query.values in contents.nested else None
+    wanted = [query.input] if query.input is not None else ["logits", "probabilities"]
+    return next((name for name in wanted if name in contents.nested), None)
+
+
+def _said(name: str) -> str | None:
+    """What the name of a column, or its beginning, says that the numbers are."""
+    lower = name.lower()
+    beginning = re.split(r"[_.: ]", lower, maxsplit=1)[0]
+    if lower.startswith("log_odds") or beginning in SAY_LOGITS:
+        return "logits"
+    if lower in SAY_PROBABILITIES or beginning in SAY_PROBABILITIES:
+        return "probabilities"
+    return None
+
+
+def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
+    """What the numbers of these columns are: what a caller states, or else what their names say, or else logits.
+
+    A contradiction is refused, unless the caller has also named the columns, and so knows better.
+    """
+    said = {_said(name) for name in columns}
+    kind = said.pop() if len(said) == 1 else None
+    if len(columns) > 1 and kind == "probabilities" and not names_of_columns(tuple(columns))[1]:
+        kind = None  # of classes called p and n the names say nothing
+    if query.input is None:
+        return kind or "logits"
+    stated = "probabilities" if query.input == "probabilities" else "logits"
+    if kind not in (None, stated) and query.values is None:
+        raise _of_other_kind(contents, query.input, columns[0])
+    return query.input
 
 
 def _pairs(contents: Contents, query: Query) -> Columns:
     """Columns of scores and of labels, the latter in the order of the former."""
-    labels = class_columns(contents, query.labels or "label_*", set(), query.input)
-    scores = class_columns(contents, query.values or "score_*", set(labels), query.input)
-    names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (scores, labels))
-    if len(scores) == len(labels) == 1:  # one column alone: what follows its last separator
-        names, others = ((each[0][_beginning(each) :],) for each in (scores, labels))
-        others = names if query.labels else others
+    labels = _matching(contents, query.labels or "label_*", contents.names)
+    scores = _matching(contents, query.values or "score_*", [name for name in contents.names if name not in labels])
+    names = _names_of_pair(scores)
+    others = _names_of_pair(labels)
+    if len(scores) == len(labels) == 1 and query.labels:
+        others = names
     alone = sorted(set(names) ^ set(others))
     if alone:
         shown = f"{listed(scores)} and {listed(labels)}"
         raise FormatError(f"{contents.where}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
     ordered = tuple(labels[others.index(name)] for name in names)
-    return Columns(tuple(contents.names), tuple(scores), False, ordered, names)
+    kind = query.input or "log-odds"
+    return Columns(tuple(contents.names), tuple(scores), False, ordered, names, input=kind)
+
+
+def _names_of_pair(columns: Sequence[str]) -> tuple[str, ...]:
+    """The names of labels that columns are about: what follows the beginning that they share, or the last separator."""
+    if len(columns) == 1:
+        return (re.split(r"[_.: ]", columns[0])[-1],)
+    prefix = columns[0].removesuffix("0")
+    names, _ = names_of_columns(tuple(columns))
+    if names is None or list(columns) == [f"{prefix}{i}" for i in range(len(columns))]:
+        return tuple(str(i) for i in range(len(columns)))
+    return tuple(str(name) for name in names)
 
 
 def known_name(contents: Contents, name: str) -> str:
@@ -147,44 +239,204 @@ def known_name(contents: Contents, name: str) -> str:
     if name not in contents.names and other in contents.names:
         raise _of_other_kind(contents, name, other)
     if name not in contents.names:
-        what = "column" if contents.is_table else "array"
-        raise FormatError(f"{contents.where}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
+        sort = "column" if contents.is_table else "array"
+        raise FormatError(f"{contents.where}: no {sort} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
     return name
 
 
-def _of_other_kind(contents: Contents, wanted: str, found: str) -> FormatError:
+def _of_other_kind(contents: Contents, wanted: str, present: str) -> FormatError:
     """The error about logits where probabilities were asked for, or the other way round."""
     remedy = Remedy.READ_LOGITS if wanted == "probabilities" else Remedy.READ_PROBABILITIES
-    return FormatError(f"{contents.where}: no {wanted!r} but {found!r}.", remedy)
+    return FormatError(f"{contents.where}: no {wanted!r} but {present!r}.", remedy)
 
 
-def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
-    """The columns that match the patterns, in the order of these; without any all that are not taken.
+def class_columns(contents: Contents, query: Query, candidates: list[str], labels: str | None) -> list[str]:
+    """The columns of a table that hold the scores of the classes, in the order of the classes.
 
-    A column of two classes is found by its name, whatever stands beside it, and where some columns are no classes, such
-    as ids, those of more by the beginning that they share: logit_cat, logit_dog. Columns that are numbered from 0 or 1
-    are in the order of their numbers, which labels are, also where the file has class_10 before class_2.
+    `candidates` are those that hold neither labels nor weights nor groups. Columns that are numbered from 0 or 1 are in
+    the order of their numbers, also where the file has class_10 before class_2.
     """
-    columns = [name for name in contents.names if name not in taken]
-    if pattern is not None:
-        matching = {each: [name for name in columns if fnmatchcase(name, each)] for each in pattern.split(",")}
-        if missing := [each for each, names in matching.items() if not names]:
-            sought = f"that matches {missing[0]!r}"
-            raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
-        return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))
-    others = columns if len(columns) > 1 and _beginning(columns) else [name for name in columns if not _is_id(name)]
-    if found := _one_column(others, ONE_COLUMN[kind]):
-        columns = [found]
-    elif found := _one_column(others, ONE_COLUMN["log-odds" if kind == "probabilities" else "probabilities"]):
-        raise _of_other_kind(contents, kind, found)
-    elif doubtful := [name for name in columns if name not in others or name in WEIGHTS]:
-        columns = others
-        if len(others) < 2 or not _beginning(others):
-            problem = f"the column {doubtful[0]!r} does not look like a class."
-            raise FormatError(f"{contents.where}: {problem}", Remedy.COLUMNS)
+    if query.values is not None:
+        return _matching(contents, query.values, candidates)
+    one = _one_column(contents, query, candidates)
+    if one is not None:
+        return [one]
+    found = _of_calibrator(query, candidates)
+    if found is None:
+        found = _with_beginning(contents, query, candidates)
+    if found is None:
+        found = _called_by_labels(contents, query, candidates, labels)
+    if found is None:
+        found = _that_sum_to_one(contents, query, candidates)
+    if found is None and query.n_classes == len(candidates):
+        cells = contents.first_cells(candidates)
+        are_scores = all(name in cells and _could_be_scores(name, cells[name]) for name in candidates)
+        found = candidates if are_scores else None
+    if found is None:
+        raise _without_class(contents, query, candidates) or _which(contents, candidates)
+    return _counted(found)
+
+
+def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> list[str]:
+    """The columns that match patterns with commas between them, in the order of these."""
+    matching = {each: [name for name in candidates if fnmatchcase(name, each)] for each in pattern.split(",")}
+    missing = [each for each, names in matching.items() if not names]
+    if missing:
+        sought = f"that matches {missing[0]!r}"
+        raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
+    return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))
+
+
+def _one_column(contents: Contents, query: Query, candidates: Sequence[str]) -> str | None:
+    """The column of the positive class of two, by its name; none where it is a class of one letter among others."""
+    if len(candidates) > 1 and all(len(name) == 1 for name in candidates):
+        return None
+    stated = query.input and ("probabilities" if query.input == "probabilities" else "logits")
+    ones = [name for name in candidates if name.lower() in ONE_COLUMN]
+    fitting = [name for name in ones if stated in (None, _said(name))]
+    if len(fitting) > 1:
+        raise _which(contents, fitting)
+    if ones and not fitting and _with_beginning(contents, query, candidates) is None:
+        raise _of_other_kind(contents, query.input or "", ones[0])
+    return fitting[0] if fitting else None
+
+
+def _of_calibrator(query: Query, candidates: Sequence[str]) -> list[str] | None:
+    """The columns that have the names of a calibrator's classes, or these behind one common beginning."""
+    if query.classes is None:
+        return None
+    wanted = {label_key(name) for name in query.classes}
+    for columns in (candidates, *_by_beginning(candidates).values()):
+        names, whole = names_of_columns(tuple(columns))
+        for spelt in (names, whole):
+            by_key = {label_key(name): column for name, column in zip(spelt or (), columns, strict=False)}
+            if wanted <= by_key.keys():
+                return [column for key, column in by_key.items() if key in wanted]
+    return None
+
+
+def _by_beginning(candidates: Sequence[str]) -> dict[str, list[str]]:
+    """Two or more columns each that share what stands before the first separator."""
+    groups: dict[str, list[str]] = {}
+    for name in candidates:
+        beginning = re.split(r"[_.: ]", name, maxsplit=1)[0]
+        if len(beginning) < len(name):
+            groups.setdefault("log_odds" if name.startswith("log_odds") else beginning, []).append(name)
+    return {beginning: columns for beginning, columns in groups.items() if len(columns) > 1}
+
+
+def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
+    """The columns whose beginning says that they are scores, or that all have in common."""
+    groups = _by_beginning(candidates)
+    plain = [name for name in groups if name.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
+    if query.input is not None and len(plain) > 1:
+        stated = "probabilities" if query.input == "probabilities" else "logits"
+        plain = [name for name in plain if _said(name) == stated]
+    plain = plain or [name for name in groups if name.lower() in SAY_SCORES]
+    if len(plain) > 1:
+        raise _which(contents, [name for beginning in plain for name in groups[beginning]])
+    if plain:
+        return groups[plain[0]]
+    everything = [columns for columns in groups.values() if len(columns) == len(candidates)]
+    return everything[0] if everything else None
+
+
+def _called_by_labels(
+    contents: Contents, query: Query, candidates: Sequence[str], labels: str | None
+) -> list[str] | None:
+    """The columns that labels are called by, and columns called by whole numbers beside such.
+
+    Other columns are no classes if they hold text or whole numbers, as ids and ages do. Those that could be a class
+    that does not occur among the first labels are not left out silently: their sums tell, or the caller must.
+    """
+    cells = contents.first_cells([*candidates, *([labels] if labels else [])])
+    keys = {label_key(name): name for name in candidates}
+    whole = [name for key, name in keys.items() if isinstance(key, int)]
+    given = {label_key(cell) for cell in cells[labels].tolist()} - {None} if labels and labels in cells else set()
+    if given and given <= keys.keys():
+        numbers = {label_key(name) for name in whole}
+        called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
+        return _without_strangers(contents, query, candidates, called, cells)
+    for columns in _by_beginning(candidates).values():
+        names, _ = names_of_columns(tuple(columns))
+        spelt = {label_key(name) for name in (*(names or ()), *columns)}
+        if given and given <= spelt:
+            return columns
+    return whole if len(whole) > 1 else None
+
+
+def _without_strangers(
+    contents: Contents,
+    query: Query,
+    candidates: Sequence[str],
+    called: list[str],
+    cells: Mapping[str, NDArray[Any]],
+) -> list[str] | None:
+    """The columns that labels are called by, if no other one could be a class that does not occur among them."""
+    doubtful = [name for name in candidates if name not in called and _could_be_scores(name, cells[name])]
+    if not doubtful:
+        return called if len(called) > 1 else None
+    if _sum_to_one(called, cells) and query.input in (None, "probabilities"):
+        return called
+    everything = [name for name in candidates if name in called or name in doubtful]
+    if _sum_to_one(everything, cells) and query.input in (None, "probabilities"):
+        return everything
+    raise _without_class(contents, query, candidates) or _which(contents, doubtful)
+
+
+def _could_be_scores(name: str, cells: NDArray[Any]) -> bool:
+    """Whether a column may hold scores of a class: numbers that are not all whole, and no count of rows or weight."""
+    if _COUNTS_ROWS.fullmatch(name) or name.lower() in WEIGHTS:
+        return False
+    numbers = _numbers(cells)
+    if numbers is None:
+        return False
+    finite = numbers[np.isfinite(numbers)]
+    return bool(len(finite) == 0 or (finite != np.round(finite)).any())
+
+
+def _numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
+    try:
+        return np.asarray(cells, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _sum_to_one(columns: Sequence[str], cells: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether the first rows of these columns are probabilities of all classes."""
+    table = [_numbers(cells[name]) for name in columns if name in cells]
+    if len(table) < 2 or len(table) < len(columns) or any(column is None for column in table):
+        return False
+    rows = np.stack([column for column in table if column is not None], axis=1)
+    return bool(len(rows) and (rows >= 0.0).all() and (np.abs(rows.sum(axis=1) - 1.0) <= SUM_TOLERANCE).all())
+
+
+def _that_sum_to_one(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
+    """All columns of numbers, if they are probabilities of all classes: in each of the first rows their sum is 1."""
+    if query.input not in (None, "probabilities"):
+        return None
+    cells = contents.first_cells(candidates)
+    columns = [name for name in candidates if name in cells and _could_be_scores(name, cells[name])]
+    return columns if _sum_to_one(columns, cells) else None
+
+
+def _without_class(contents: Contents, query: Query, candidates: Sequence[str]) -> FormatError | None:
+    """The error where a calibrator has a class that no column is called by."""
+    known = {label_key(name) for name in candidates}
+    missing = [name for name in query.classes or () if label_key(name) not in known]
+    if not missing or len(missing) == len(query.classes or ()):
+        return None
+    problem = f"no column of the class {missing[0]!r}, which the calibrator knows"
+    return FormatError(f"{contents.where}: {problem}. It has {listed(contents.names)}.", Remedy.COLUMNS)
+
+
+def _which(contents: Contents, columns: Sequence[str]) -> FormatError:
+    """The error where columns are not plainly classes."""
     if not columns:
-        raise FormatError(f"{contents.where}: no column besides the labels. It has {listed(contents.names)}.")
-    return _counted(columns)
+        return FormatError(f"{contents.where}: no column besides the labels. It has {listed(contents.names)}.")
+    is_one = len(columns) == 1
+    words = f"the column {columns[0]!r} does" if is_one else f"the columns {listed(columns)} do"
+    return FormatError(f"{contents.where}: {words} not look like {'a class' if is_one else 'classes'}.", Remedy.COLUMNS)
 
 
 def _counted(columns: list[str]) -> list[str]:
@@ -192,46 +444,6 @@ def _counted(columns: list[str]) -> list[str]:
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)
-
-
-def _is_id(name: str) -> bool:
-    """Whether a column counts rows, as id and row_id do."""
-    return name in COUNTS_ROWS or name.lower().endswith("_id")
-
-
-def _one_column(columns: Sequence[str], names: Sequence[str]) -> str | None:
-    """The column of one of these names; none where it is a class of one letter among others: n, p."""
-    if len(columns) > 1 and all(len(name) == 1 for name in columns):
-        return None
-    return next((name for name in columns if name in names), None)
-
-
-def names_of(columns: list[str]) -> tuple[str, ...] | None:
-    """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
-    if len(columns) == 1:
-        return None
-    prefix, start = columns[0].removesuffix("0"), _beginning(columns)
-    if columns == [f"{prefix}{i}" for i in range(len(columns))]:
-        return None
-    # logit_cat, logit_dog: what they share says what the numbers are, not of which class.
-    return tuple(name[start:] for name in columns)
-
-
-def are_numbers(names: Sequence[str] | None) -> bool:
-    """Whether the names of the columns are numbers that labels stand for, such as 3, 5, 8 or -1, 1, and do not count.
-
-    >>> are_numbers(("3", "5", "8")), are_numbers(("1", "2", "3")), are_numbers(("cat", "dog"))
-    (True, False, False)
-    """
-    numbers = [int(name) for name in names or () if name.removeprefix("-").isdecimal()]
-    counts = (list(range(first, first + len(numbers))) for first in (0, 1))
-    return 0 < len(numbers) == len(names or ()) and numbers not in counts
-
-
-def _beginning(columns: list[str]) -> int:
-    """How many letters up to a separator all names share."""
-    shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
-    return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
 def listed(names: Sequence[str]) -> str:

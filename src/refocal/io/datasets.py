@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refocal._arrays import is_dask
-from refocal._label_checks import IgnoreIndex, check_class_names, check_marks
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
-from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ClusterError, DataError, LabelError, Remedy, ShapeError, need
+from refocal.errors import ClusterError, DataError, LabelError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
+from refocal.rows import RawRows, RowReader
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
@@ -27,8 +28,6 @@ FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
 LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
-# The number of labels that are checked together.
-SLICE = 1 << 20
 
 
 def blocks(
@@ -36,7 +35,8 @@ def blocks(
     *,
     input: str = "logits",  # noqa: A002
     class_names: Sequence[str] | None = None,
-    first_label: int = 0,
+    first_label: int | None = None,
+    positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
@@ -63,9 +63,17 @@ def blocks(
     n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
     if n_classes is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
-    names, marks = check_class_names(class_names, n_classes, "blocks"), check_marks(ignore_index, "blocks")
-    reading = Reading(n_classes, input, first_label, skip_bad_rows, "blocks", names, ignore_index=marks)
-    return LocalDataset([PairsPart(pairs)], reading)
+    reader = RowReader(
+        n_classes,
+        input,
+        check_class_names(class_names, n_classes, "blocks"),
+        first_label=first_label,
+        positive_label=positive_label,
+        ignore_index=check_marks(ignore_index, "blocks"),
+        skip_bad_rows=skip_bad_rows,
+        function="blocks",
+    )
+    return LocalDataset([PairsPart(pairs)], reader)
 
 
 def rows_of(
@@ -82,8 +90,9 @@ def rows_of(
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
     `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions; `groups` is
-    a list of names. Of arrays `groups` is one more array, or several by their names. Labels that
-    are text stand for the columns in their sorted order, as in memory, unless `class_names` gives another.
+    a list of names. Of arrays `groups` is one more array, or several by their names. The columns of a DataFrame are
+    names of classes. Labels of columns without names stand for them in sorted order, as in memory, unless `class_names`
+    gives another or they are column numbers.
 
     >>> import dask.array
     >>> from refocal import TemperatureScaling
@@ -98,11 +107,23 @@ def rows_of(
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
 
-    def reading(labels: Any, n_classes: int) -> Reading:
-        return Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(labels, n_classes, class_names, client))
+    def reader(n_classes: int, columns: Sequence[Any] | None = None, labels: Any = None) -> RowReader:
+        names, whole_names = names_of_columns(None if columns is None else tuple(columns))
+        return RowReader(
+            n_classes,
+            input,
+            check_class_names(names if class_names is None else class_names, n_classes, "fit"),
+            whole_names if class_names is None else (),
+            sorts=labels is not None and not _are_column_numbers(labels, n_classes),
+            skip_bad_rows=skip_bad_rows,
+        )
 
-    if hasattr(X, "to_dask_array") and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
+    columns = tuple(X.columns) if hasattr(X, "to_dask_array") and hasattr(X, "columns") else None
+    if columns is not None and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
         X = X.to_dask_array()  # noqa: N806
+    elif hasattr(X, "to_dask_array") and columns is None:  # a Series of one number per row
+        X = X.to_dask_array()  # noqa: N806
+        y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
     elif hasattr(X, "to_dask_array"):
         given = {"refocal y": y, "refocal weight": sample_weight}
         series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
@@ -116,61 +137,49 @@ def rows_of(
             raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
         classes = [name for name in X.columns if name not in named]
 
-        def chunks_of(where: str, rows: Any) -> list[Chunk]:
+        def chunks_of(where: str, rows: Any) -> list[RawRows]:
             columns = {name: rows[name].to_numpy() for name in named}
             by_name = {name: columns[name] for name in of_groups}
             return one_chunk(rows[classes].to_numpy(), columns[y], columns.get(sample_weight), by_name, where)
 
         partitions = X[[*classes, *named]].to_delayed()
         pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
-        return DaskDataset(chunks_of, pieces, reading(X[y], len(classes)), client)
+        return DaskDataset(chunks_of, pieces, reader(len(classes), classes), client)
     n_classes = n_columns(X.shape)
-    if n_classes is None or (is_dask(X) and X.ndim != 2):
+    if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
     if is_dask(X):
-        return _of_arrays(X, y, sample_weight, by_name, reading(y, n_classes), client)
+        return _of_arrays(X, y, sample_weight, by_name, reader(n_classes, columns, y), client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))
-    return of_parts(parts, reading(y, n_classes), client=client)
+    return of_parts(parts, reader(n_classes, None, y), client=client)
 
 
-def _names(
-    y: Any, n_classes: int, class_names: Sequence[str] | None, client: Any
-) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Names of the columns, and what `classes_` will be: text labels stand for the columns in sorted order."""
-    given = check_class_names(class_names, n_classes, "fit")
-    dtype = getattr(y, "dtype", None) or np.asarray(y).dtype
-    if getattr(dtype, "kind", "O") in "biuf":
-        return given, None
-    if given is not None:
-        return given, given
-    if is_dask(y):
+def _are_column_numbers(labels: Any, n_classes: int) -> bool:
+    """Whether labels are stored as numbers that all are column numbers, or cannot be told without a pass."""
+    labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
+    if getattr(labels.dtype, "kind", "O") not in "iu":
+        return getattr(labels.dtype, "kind", "O") in "bf"
+    if is_dask(labels):
         import dask
 
-        texts = dask.compute(*map(dask.delayed(_texts_of), np.ravel(y.to_delayed())), scheduler=client)
+        lowest, highest = dask.compute(labels.min(), labels.max())
     else:
-        texts = [_texts_of(y[i : i + SLICE]) for i in range(0, len(y), SLICE)]
-    found = tuple(sorted(set().union(*texts)))
-    if len(found) != n_classes:
-        expected = f"of {n_classes} distinct classes, as X has columns"
-        got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")
-        raise LabelError("y", "fit", expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-    return found, found
-
-
-def _texts_of(labels: Any) -> set[str]:
-    return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
+        values = labels[...]
+        lowest, highest = (values.min(), values.max()) if len(values) else (0, 0)
+    return bool(lowest >= 0 and highest < n_classes)
 
 
 def _of_arrays(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading, client: Any
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reader: RowReader, client: Any
 ) -> DaskDataset:
     """Dask arrays: each chunk of rows is a leaf."""
     import dask.array as da
 
-    values, function = values.rechunk({1: -1}), reading.function
+    values = values if values.ndim == 1 else values.rechunk({1: -1})
+    function = reader.function
     sizes = values.chunks[0]
 
     def aligned(vector: Any, name: str) -> Any:
@@ -193,17 +202,17 @@ def _of_arrays(
     firsts = np.nan_to_num(np.cumsum([0, *sizes[:-1]]))
     pieces = (
         (*arrays, {name: each[i] for name, each in columns.items()}, f"chunk {i}", int(firsts[i]), function)
-        for i, arrays in enumerate(zip(values.to_delayed()[:, 0], *vectors, strict=True))
+        for i, arrays in enumerate(zip(values.to_delayed().reshape(len(sizes)), *vectors, strict=True))
     )
-    return DaskDataset(one_chunk, pieces, reading, client)
+    return DaskDataset(one_chunk, pieces, reader, client)
 
 
 class LocalDataset(BlockedDataset):
     """Parts read in this process, where memory holds two blocks at a time, or wherever `map` reads them."""
 
-    def __init__(self, parts: Sequence[Part], reading: Reading, map: Map | None = None) -> None:  # noqa: A002
+    def __init__(self, parts: Sequence[Part], reader: RowReader, map: Map | None = None) -> None:  # noqa: A002
         sizes = [part.n_rows for part in parts]
-        super().__init__(reading, None if None in sizes else sum(size or 0 for size in sizes))
+        super().__init__(reader, None if None in sizes else sum(size or 0 for size in sizes))
         self.parts, self.map, self.answers_travel = list(parts), map, map is not None
 
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
@@ -218,22 +227,23 @@ class LocalDataset(BlockedDataset):
 
     def _partials(self, task: Pass[Any]) -> Iterable[Partial]:
         if self.map is not None:
-            return self.map(partial(reduce_chunks, methodcaller("blocks"), self.reading, task), self.parts)
+            return self.map(partial(reduce_chunks, methodcaller("blocks"), self.reader_for(task), task), self.parts)
         chunks = _chunks_of(self.parts)
         if not any(isinstance(part, PairsPart) for part in self.parts):  # a caller's own code stays in its thread
             chunks = _ahead(chunks)
-        return (reduce_chunks(iter, self.reading, task, [chunk]) for chunk in chunks)
+        reader = self.reader_for(task)
+        return (reduce_chunks(iter, reader, task, [chunk]) for chunk in chunks)
 
     def __repr__(self) -> str:
         size = "rows" if self.n_given is None else f"{self.n_given:,} rows"
-        return f"Dataset({size} in {len(self.parts):,} parts, {self.reading.n_classes:,} classes, {self.reading.input})"
+        return f"Dataset({size} in {len(self.parts):,} parts, {self.n_classes:,} classes, {self.input})"
 
 
-def _chunks_of(parts: Sequence[Part]) -> Iterator[Chunk]:
+def _chunks_of(parts: Sequence[Part]) -> Iterator[RawRows]:
     return chain.from_iterable(part.blocks() for part in parts)
 
 
-def _ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+def _ahead(chunks: Iterator[RawRows]) -> Iterator[RawRows]:
     """The same chunks, each read while the one before is in use."""
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(next, chunks, None)
@@ -254,9 +264,13 @@ class DaskDataset(BlockedDataset):
     answers_travel = True
 
     def __init__(
-        self, chunks_of: Callable[..., Iterable[Chunk]], pieces: Iterable[Sequence[Any]], reading: Reading, client: Any
+        self,
+        chunks_of: Callable[..., Iterable[RawRows]],
+        pieces: Iterable[Sequence[Any]],
+        reader: RowReader,
+        client: Any,
     ) -> None:
-        super().__init__(reading)
+        super().__init__(reader)
         self.chunks_of, self.pieces = chunks_of, list(pieces)
         self.client = client if client is not None else current_client()
 
@@ -266,7 +280,7 @@ class DaskDataset(BlockedDataset):
 
         # One node holds the pass: the others name it, and are small.
         shared = delayed(task, pure=False, traverse=False)
-        reduce = delayed(partial(reduce_chunks, self.chunks_of, self.reading), pure=False)
+        reduce = delayed(partial(reduce_chunks, self.chunks_of, self.reader_for(task)), pure=False)
         level = leaves = [reduce(shared, *piece) for piece in self.pieces]
         while len(level) > 1 or level is leaves:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
@@ -301,7 +315,7 @@ class DaskDataset(BlockedDataset):
             leaf.add_done_callback(tell)
 
     def __repr__(self) -> str:
-        kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
+        kind = f"{self.n_classes:,} classes, {self.input}"
         return f"Dataset({len(self.pieces):,} leaves of a Dask tree, {kind})"
 
 
@@ -330,7 +344,7 @@ def current_client() -> Any:
 
 
 def of_parts(
-    parts: Sequence[Part], reading: Reading, scheduler: str | None = None, client: Any = None, by: Map | None = None
+    parts: Sequence[Part], reader: RowReader, scheduler: str | None = None, client: Any = None, by: Map | None = None
 ) -> BlockedDataset:
     """Parts that this process goes through, or a function like `map`, or the workers of a scheduler.
 
@@ -339,13 +353,13 @@ def of_parts(
     if client is None and scheduler is not None:
         client = connect(scheduler)
     if client is None or by is not None:
-        return LocalDataset(parts, reading, by)
+        return LocalDataset(parts, reader, by)
     from dask import delayed
 
     n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
-    return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reading, client)
+    return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reader, client)
 
 
 def result_of(future: Any) -> Any:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector, row_blocks, to_numpy
-from refocal._label_checks import check_label_range
-from refocal._validation import SUM_TOLERANCE, check_integer, check_option, check_shape
+from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option, check_shape
 from refocal.calibrators import Calibrator
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
-from refocal.io.predictions import Predictions
 from refocal.io.tables import JsonTable
+from refocal.rows import Predictions
 
 T = TypeVar("T")
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
 from refocal._groups import LABEL
-from refocal._label_checks import IgnoreIndex, check_class_names, check_targets
 from refocal._validation import check_one_column, check_option, check_weight
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
-from refocal.io.predictions import CheckedRows, Predictions
 from refocal.io.readers import read_source
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_targets
+from refocal.rows.predictions import CheckedRows
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -151,6 +152,6 @@ def read_multilabel(
     (('cat', 'dog'), [[1, 0], [0, 1]])
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
-    found = read_source(path, Query(input, values, labels, weight, several=True))
-    options = {"class_names": found.class_names, "weight": found.weight, "ignore_index": ignore_index}
-    return MultiLabelPredictions._of(found.values, found.labels, input, **options)
+    raw, reader = read_source(path, Query(input, values, labels, weight, several=True))
+    options = {"class_names": reader.class_names, "weight": raw.weight, "ignore_index": ignore_index}
+    return MultiLabelPredictions._of(raw.values, raw.labels, input, **options)

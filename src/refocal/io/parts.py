@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
 from refocal._validation import check_shape
-from refocal.engine.reading import Chunk
 from refocal.errors import DataError, FormatError, Remedy, need
-from refocal.io.columns import ANYTHING, Columns, Contents, Query, are_numbers, choose, listed
+from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
 from refocal.io.files import filesystem_of, refusing
+from refocal.rows import RawRows
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
@@ -80,7 +80,7 @@ class ArrayPart:
         """The number of rows."""
         return self.last - self.first
 
-    def blocks(self) -> Iterator[Chunk]:
+    def blocks(self) -> Iterator[RawRows]:
         """All rows, as one block."""
         rows = slice(self.first, self.last)
         labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
@@ -96,7 +96,7 @@ class PairsPart:
     where: str = "block"
     n_rows: int | None = None
 
-    def blocks(self) -> Iterator[Chunk]:
+    def blocks(self) -> Iterator[RawRows]:
         """One block for each pair; its rows are counted from 0."""
         for i, pair in enumerate(self.pairs):
             if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3, 4):
@@ -109,13 +109,13 @@ class PairsPart:
 
 def one_chunk(
     values: Any, labels: Any, weight: Any, groups: Any, where: str, first_row: int = 0, function: str = "fit"
-) -> list[Chunk]:
+) -> list[RawRows]:
     """Arrays of any library as one chunk; masked entries are refused."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
         if np.ma.is_masked(array):
             raise masked_error(array, argument, function)
     y, w = (None if each is None else to_numpy(each) for each in (labels, weight))
-    return [Chunk(to_numpy(values), y, w, where, first_row, groups=groups)]
+    return [RawRows(to_numpy(values), y, w, where, first_row, groups=groups)]
 
 
 def n_columns(shape: tuple[int, ...]) -> int | None:
@@ -170,7 +170,7 @@ class Table(Contents):
         with refusing(where, self._problem):
             self.names, self.nested = self._header()
 
-    def blocks(self) -> Iterator[Chunk]:
+    def blocks(self) -> Iterator[RawRows]:
         """Batches of rows; labels and weight are None where no column holds them."""
         columns, query, counted = self.columns, self.query, 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
@@ -178,24 +178,20 @@ class Table(Contents):
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.kept = {*kept} - {*wanted}
-        spelt_out = columns.spelt_out
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
                 values = self.lists(batch, wanted[0], columns.n_classes, first)
             else:
                 values = self.matrix(batch, columns.classes, first)
-            if columns.text_labels:
-                labels = plain(batch[columns.labels[0]])
-                labels = labels.astype(str) if labels.dtype.kind in "iu" else labels
-                if spelt_out:
-                    labels = objects([spelt_out.get(label, label) for label in labels.tolist()])
-            else:
+            if query.several:
                 labels = self.matrix(batch, columns.labels, first)
+            else:
+                labels = plain(batch[columns.labels[0]]) if columns.labels else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: plain(batch[name]) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            yield Chunk(values, labels, weight, self.where, first, further, groups, self.n_lost - counted)
+            yield RawRows(values, labels, weight, self.where, first, further, groups, self.n_lost - counted)
             counted = self.n_lost
 
     def _check(self, wanted: Sequence[str]) -> None:
@@ -213,19 +209,22 @@ class Table(Contents):
     def look(self) -> Columns:
         """What the columns hold, inferred from the first rows."""
         columns = choose(self, self.query)
-        labels = columns.labels[:1]
-        values, *_ = wanted = [*columns.classes[:1], *labels]
-        first = next((batch for _, batch in self.batches(wanted, FIRST_ROWS) if len(batch[values])), None)
-        if first is None:
+        values = next(iter((*columns.classes[:1], *columns.labels[:1])))
+        cells = self.first_cells([values]).get(values)
+        if cells is None or not len(cells):
             return columns
-        n_classes = max(len(columns.class_names or columns.classes), 2)  # one column is for class 1 of two
+        n_classes = max(len(columns.classes), 2)  # one column is for class 1 of two
         if columns.nested:
-            n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
-        text_labels = bool(labels) and not self.query.several
-        if text_labels and not are_numbers(columns.class_names):  # text is, unless most of it is numbers
-            cells = plain(first[labels[0]])[:FIRST_ROWS]
-            text_labels = holds_text(first[labels[0]]) and np.isnan(list(map(number, cells))).mean() > 0.5
-        return replace(columns, n_classes=n_classes, text_labels=text_labels)
+            n_classes = next((len(cell) for cell in cells if cell is not None), 0)
+        if self.query.only_labels:
+            n_classes = 1
+        return replace(columns, n_classes=n_classes)
+
+    def first_cells(self, columns: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+        """The first rows of some columns; of text that holds numbers these numbers."""
+        batches = (batch for _, batch in self.batches(columns, FIRST_ROWS) if len(batch[columns[0]]))
+        batch = next(batches, None) if columns else None
+        return {} if batch is None else {name: plain(batch[name])[:FIRST_ROWS] for name in columns}
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         """The columns in batches of about `n_rows` rows, each with the number of its first row."""

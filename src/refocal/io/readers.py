@@ -8,69 +8,48 @@ or `log_odds` of the positive one, is enough. All names can be given.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._label_checks import IgnoreIndex, are_marks, check_class_names, check_marks
 from refocal.engine.blocked import BlockedDataset
-from refocal.engine.reading import Chunk, Reading
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
-from refocal.io.columns import Query, choose
+from refocal.io.columns import Columns, Query, choose
 from refocal.io.datasets import Map, of_parts
 from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
-from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import open_table, table_parts
+from refocal.rows import Origin, Predictions, RawRows, RowReader
+from refocal.rows.gate import read_raw
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
+from refocal.rows.scores import Input
 
 # Characters of the name of a class.
 LONGEST_NAME = 1000
 
 
-class Values(NamedTuple):
-    """The unchecked contents of a file; labels, weight and class names if it has them."""
+class Opened(NamedTuple):
+    """The contents of a file or a data set of which nothing is read yet, and what its columns hold.
 
-    input: Any
-    values: Any
-    labels: Any
-    weight: Any
-    class_names: tuple[str, ...] | None
-    groups: dict[str, Any]
-    first_label: int = 0
-    kept: Mapping[str, Any] = {}
-    """Further columns of a table, where a query asks for them."""
+    Arrays are one raw row set whose values may be mapped; tables are parts.
+    """
 
-    def checked(
-        self, class_names: Sequence[str] | None = None, first_label: int | None = None, **options: Any
-    ) -> Predictions:
-        """Predictions, of which all labels are 0 if there are none; options are those of `Predictions.from_logits`."""
-        names = self.class_names if class_names is None else class_names
-        if self.labels is None:
-            labels, first_label = np.zeros(len(self.values), dtype=np.int64), 0
-            # Without names one column, or the second of two, is that of the positive class, whatever its label.
-            kept = ("renormalise",) if names is None else ("renormalise", "positive_label")
-            options = {name: value for name, value in options.items() if name in kept}
-        else:
-            labels, first_label = self.labels[...], self.first_label if first_label is None else first_label
-        options |= {"weight": None if self.weight is None else self.weight[...], "class_names": names}
-        made = Predictions._of(self.values[...], labels, self.input, first_label=first_label, **options)
-        return made.with_groups(self.labelled(self.groups, options.get("ignore_index")))
-
-    def labelled(self, columns: Mapping[str, Any], ignore_index: IgnoreIndex = None) -> dict[str, Any]:
-        """Columns without the rows whose label is `ignore_index`."""
-        marks = check_marks(ignore_index, "read")
-        has_label = ~are_marks(np.asarray(self.labels), marks) if marks else ...
-        return {name: np.asarray(column)[has_label] for name, column in columns.items()}
+    columns: Columns
+    raw: RawRows | None = None
+    tables: list[Table] = []  # noqa: RUF012
+    class_names: tuple[str, ...] | None = None
+    labels: str = ""
+    """What the labels are called."""
 
 
 def read(
     path: str | os.PathLike[str],
     *,
-    input: Input = "logits",  # noqa: A002
+    input: Input | None = None,  # noqa: A002
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
@@ -87,13 +66,16 @@ def read(
     ----------
     path : path
         .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns).
-    input : "logits", "probabilities" or "log-odds"
-        What the numbers are; never guessed. Log-odds are one number per row for two classes.
+    input : "logits", "probabilities" or "log-odds", optional
+        What the numbers are. By default what their names say: `p`, `prob`, `proba`, `probability` and columns that
+        begin so hold probabilities, `logits` and `log_odds` do not; where names say nothing, logits. Numbers are never
+        looked at to tell. Log-odds are one number per row for two classes.
     values : str, optional
-        Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
-        "logit_*" or several with commas, which say the order of the classes, by default every column but those of
-        labels and weights. One column, or an array of one axis, is about the positive class of two; `p` and `log_odds`
-        are found automatically.
+        Name of the matrix, by default `logits` or `probabilities`; for columns a pattern such as "logit_*", "*" for
+        all, or several with commas, which say the order of the classes. By default columns that are plainly classes:
+        those with a beginning such as logit_ or p_, those that labels are called by, those called by whole numbers, and
+        those whose probabilities sum to 1. One column, or an array of one axis, is about the positive class of two; `p`
+        and `log_odds` are found automatically.
     labels : str or path, optional
         Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
     weight : str, optional
@@ -101,15 +83,19 @@ def read(
     class_names : list of str, optional
         By default an array `class_names`, or the names of the columns.
     first_label : int, optional
-        1 if labels start at 1. By default 0; 1 for columns called 1, 2, … if labels are among these.
+        The label of the first class where labels count columns: 1 if they start at 1.
     positive_label : int or str, optional
-        Of two classes, the label of the positive one; without it labels are 0 and 1, or names of columns.
+        Of two classes, the label of the positive one, which becomes class 1: columns and labels move together.
     ignore_index : int or several, optional
         Rows with this label, such as 255 or -100, are left out.
     renormalise : bool
         Divide rows of probabilities by their sums, where they were rounded.
     groups : list of str
         Names of the arrays or columns with groups that the rows belong to.
+
+    If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2); they
+    are column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0;
+    what fits both ways or neither is refused. `described()` of the result says what was read.
 
     Examples
     --------
@@ -121,47 +107,56 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    named, marks = os.fspath(labels) if labels else None, check_marks(ignore_index, "read")
-    query = Query(input, values, named, weight, groups, labelled=True, marks=marks)
-    options = {"positive_label": positive_label, "ignore_index": ignore_index, "renormalise": renormalise}
-    return read_source(path, query).checked(class_names, first_label, **options)
+    query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True)
+    raw, reader = read_source(path, query)
+    options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
+    reader = replace(reader, ignore_index=check_marks(ignore_index, "read"), **options)
+    return read_raw(raw, reader if class_names is None else named(reader, class_names))
+
+
+def named(reader: RowReader, class_names: Sequence[str]) -> RowReader:
+    """The reader of the same rows whose columns a caller gives names, in place of those of the file."""
+    names = check_class_names(class_names, reader.n_classes, reader.function)
+    return replace(reader, class_names=names, whole_names=())
 
 
 def read_values(
     path: str | os.PathLike[str],
     *,
-    input: Input = "logits",  # noqa: A002
+    input: Input | None = None,  # noqa: A002
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     groups: Sequence[str] = (),
     storage_options: Options = None,
-) -> Values:
-    """The contents of a file, with or without labels; the arguments are those of `read`.
+) -> RawRows:
+    """The contents of a file as they are, with or without labels; the arguments are those of `read`.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder) / "rows.npz", logits=np.zeros((5, 3)))
-    ...     found = read_values(Path(folder) / "rows.npz")
-    >>> found.values.shape, found.labels
+    ...     raw = read_values(Path(folder) / "rows.npz")
+    >>> raw.values.shape, raw.labels
     ((5, 3), None)
     """
-    named = os.fspath(labels) if labels else None
-    return read_source(path, Query(input, values, named, weight, groups, storage_options))
+    query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, storage_options)
+    return read_source(path, query)[0]
 
 
 def open_rows(
     path: str | os.PathLike[str],
     *,
-    input: str = "logits",  # noqa: A002
+    input: Input | None = None,  # noqa: A002
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     groups: Sequence[str] = (),
     class_names: Sequence[str] | None = None,
     first_label: int | None = None,
+    positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
+    renormalise: bool = False,
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
     storage_options: Options = None,
@@ -177,8 +172,9 @@ def open_rows(
         A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
         knows (s3://…), a Zarr group, or a file that `refocal.io.read` reads; .npy and uncompressed .npz files are
         mapped.
-    input, values, labels, weight, groups, class_names, first_label, ignore_index
-        As for `refocal.io.read`; labels may be names of classes.
+    input, values, labels, weight, groups, class_names, first_label, positive_label, ignore_index, renormalise
+        As for `refocal.io.read`. Where labels could be names of columns or column numbers, all labels are read once
+        more, before the first pass, to tell.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
     skip_bad_parts : bool
@@ -208,73 +204,93 @@ def open_rows(
     >>> round(fitted.temperature_, 1)
     1.5
     """
-    named, marks = os.fspath(labels) if labels else None, check_marks(ignore_index, "open_rows")
-    which = (input, values, named, weight, groups, storage_options, skip_bad_rows, "open_rows")
-    query = Query(*which, labelled=True, marks=marks, bad=[] if skip_bad_parts else None)
-    parts, reading = open_parts(path, query, class_names, first_label)
-    rows = of_parts(parts, reading, scheduler, client, map)
+    of_labels = os.fspath(labels) if labels else None
+    which = (input, values, of_labels, weight, groups, storage_options, skip_bad_rows, "open_rows")
+    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None)
+    parts, reader = open_parts(path, query)
+    options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
+    reader = replace(reader, ignore_index=check_marks(ignore_index, "open_rows"), **options)
+    if class_names is not None:
+        reader = named(reader, class_names)
+    rows = of_parts(parts, reader, scheduler, client, map)
     rows.bad_parts = tuple(query.bad or ())
     return rows
 
 
-def read_source(path: str | os.PathLike[str], query: Query) -> Values:
-    """The contents of a file or a data set."""
-    found = open_source(os.fspath(path), query)
-    return found if isinstance(found, Values) else _gathered(found)
+def read_source(path: str | os.PathLike[str], query: Query) -> tuple[RawRows, RowReader]:
+    """All raw rows of a file or a data set, and how they are understood."""
+    place = os.fspath(path)
+    opened = open_source(place, query)
+    raw = _gathered(opened.tables) if opened.raw is None else opened.raw
+    n_classes = opened.columns.n_classes
+    if opened.raw is not None and raw.values is not None:
+        n_classes = n_columns(raw.values.shape) or 0
+    return raw, _reader(place, opened, query, max(n_classes, 2))
 
 
-def open_source(place: str, query: Query) -> Values | list[Table]:
+def open_source(place: str, query: Query) -> Opened:
     """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
     if query.labels is not None and query.labels.endswith(".npy"):
-        found = read_source(place, replace(query, labels=None, labelled=False))
-        return found._replace(labels=open_arrays(query.labels).get("labels"), first_label=0)
+        opened = open_source(place, replace(query, labels=None, labelled=False))
+        raw = _gathered(opened.tables) if opened.raw is None else opened.raw
+        labels = open_arrays(query.labels).get("labels")
+        return opened._replace(raw=raw._replace(labels=labels), tables=[], labels=query.labels)
     if _is_tables(place):
-        return table_parts(files_of(place, query.options), query)
+        tables = table_parts(files_of(place, query.options), query)
+        columns = tables[0].columns
+        return Opened(columns, None, tables, columns.class_names, "".join(columns.labels[:1]))
     contents = open_arrays(place, query.options)
     columns = choose(contents, query)
-    y = contents.get(columns.labels[0]) if columns.labels else None
-    w = None if query.weight is None else contents.get(query.weight)
-    names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
-    groups = {name: contents.get(name) for name in query.groups}
-    values = contents.get(columns.classes[0]) if columns.classes else None
-    return Values(query.input, values, y, w, names, groups)
-
-
-def open_parts(
-    path: str | os.PathLike[str],
-    query: Query,
-    class_names: Sequence[str] | None = None,
-    first_label: int | None = None,
-    row_axes: int = 1,
-) -> tuple[Sequence[Part], Reading]:
-    """The parts of a data set, and what their rows mean; names of classes that are given replace those of the files.
-
-    With two `row_axes` rows of arrays have several labels.
-    """
-    place = os.fspath(path)
-    found = open_source(place, query)
-    parts: Sequence[Part]
-    if isinstance(found, Values):
-        n_classes, names, first = n_columns(found.values.shape), found.class_names, found.first_label
-        if n_classes is None:
-            expected = f"the {query.input} must be two-dimensional, or one number per row for two classes"
-            raise FormatError(f"{place}: {expected}. Got shape {tuple(found.values.shape)} instead.")
-        parts = array_parts(found.values, found.labels, found.weight, found.groups, place, row_axes)
-    else:
-        parts, columns = found, found[0].columns
-        n_classes, names, first = columns.n_classes, columns.class_names, columns.first_label
-        if n_classes == 0:
-            raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
-    names = check_class_names(names if class_names is None else class_names, n_classes, query.function)
-    meaning = (
-        n_classes,
-        query.input,
-        first if first_label is None else first_label,
-        query.lenient,
-        query.function,
-        names,
+    raw = RawRows(
+        contents.get(columns.classes[0]) if columns.classes else None,
+        contents.get(columns.labels[0]) if columns.labels else None,
+        None if query.weight is None else contents.get(query.weight),
+        where=place,
+        groups={name: contents.get(name) for name in query.groups},
     )
-    return parts, Reading(*meaning, ignore_index=query.marks)
+    names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
+    return Opened(columns, raw, [], names, "".join(columns.labels[:1]))
+
+
+def open_parts(path: str | os.PathLike[str], query: Query, row_axes: int = 1) -> tuple[Sequence[Part], RowReader]:
+    """The parts of a data set, and how their rows are understood; with two `row_axes` rows have several labels."""
+    place = os.fspath(path)
+    opened = open_source(place, query)
+    if opened.raw is None:
+        n_classes = opened.columns.n_classes
+        if n_classes == 0:
+            raise FormatError(f"{opened.tables[0].where}: none of the {len(opened.tables)} files has any rows.")
+        return opened.tables, _reader(place, opened, query, n_classes)
+    raw = opened.raw
+    counted = n_columns(raw.values.shape)
+    if counted is None:
+        expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
+        raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
+    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, row_axes)
+    return parts, _reader(place, opened, query, counted)
+
+
+def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowReader:
+    """How rows of a file are understood, before a caller says more."""
+    columns = opened.columns
+    is_table = bool(opened.tables)
+    source = Origin(
+        place,
+        columns.classes,
+        opened.labels,
+        "",
+        columns.unused(query) if is_table else (),
+        len(columns.names) if is_table else 0,
+    )
+    return RowReader(
+        n_classes,
+        columns.input,
+        opened.class_names if query.several else check_class_names(opened.class_names, n_classes, query.function),
+        columns.whole_names,
+        skip_bad_rows=query.lenient,
+        function=query.function,
+        source=source,
+    )
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
@@ -287,7 +303,7 @@ def _is_tables(place: str) -> bool:
     return is_several(place) or Path(place).suffix.lower() in TABLES
 
 
-def _gathered(parts: Sequence[Table]) -> Values:
+def _gathered(parts: Sequence[Table]) -> RawRows:
     """All rows of tables together."""
     columns, query = parts[0].columns, parts[0].query
     for part in parts:
@@ -297,30 +313,26 @@ def _gathered(parts: Sequence[Table]) -> Values:
     chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
     if not chunks:
         nothing = np.empty(0)
-        values, labels = np.empty((0, max(len(columns.classes), 2))), nothing if columns.labels else None
-        chunks = [Chunk(values, labels, groups=dict.fromkeys(query.groups, nothing))]
+        values = np.empty((0, max(len(columns.classes), 2)))
+        labels = nothing if columns.labels else None
+        chunks = [RawRows(values, labels, groups=dict.fromkeys(query.groups, nothing))]
 
     def together(arrays: list[Any], name: str = "") -> Any:
         values = None if arrays[0] is None else np.concatenate(arrays)
-        if values is None or values.dtype.kind != "O":
+        if values is None or values.dtype.kind != "O" or not all(isinstance(cell, str) for cell in values):
             return values
         # An array of text takes as much for each row as for the longest.
-        longest = max(len(str(cell)) for cell in values)
+        longest = max(len(cell) for cell in values)
         if longest > LONGEST_NAME:
             raise FormatError(f"{parts[0].where}: the column {name!r} holds a text of {longest:,} characters.")
         return values.astype(str)
 
-    return Values(
-        query.input,
+    kept = [name for name in chunks[0].kept if name not in columns.labels]
+    return RawRows(
         together([chunk.values for chunk in chunks]),
         together([chunk.labels for chunk in chunks], *columns.labels[:1]),
         together([chunk.weight for chunk in chunks]),
-        columns.class_names,
-        {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
-        columns.first_label,
-        {
-            name: objects([cell for chunk in chunks for cell in chunk.kept[name].tolist()])
-            for name in chunks[0].kept
-            if name not in columns.labels
-        },
+        where=parts[0].where,
+        kept={name: objects([cell for chunk in chunks for cell in chunk.kept[name].tolist()]) for name in kept},
+        groups={name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
     )

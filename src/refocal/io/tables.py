@@ -10,9 +10,8 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
-from refocal.io.columns import ANYTHING, ONE_COLUMN, Columns, Query
+from refocal.io.columns import ANYTHING, ONE_COLUMN, Query
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number, objects
+from refocal.io.parts import ColumnBatch, Table, number, objects
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
@@ -61,7 +60,7 @@ class TextTable(Table):
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
             names = next(csv.reader(lines, delimiter=self._separator), [])
-        is_one = len(names) == 1 and names[0] in (self.query.values, *chain.from_iterable(ONE_COLUMN.values()))
+        is_one = len(names) == 1 and names[0] in (self.query.values, *ONE_COLUMN)
         if (len(names) < 2 and not is_one) or len(set(names)) != len(names):
             expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
             raise FormatError(f"{self.where}: the first line must hold the names of two or more columns, {expected}.")
@@ -213,8 +212,6 @@ def table_parts(files: Sequence[str], query: Query) -> list[Table]:
     if columns is None:
         why = f"can be read: {bad[0]}" if bad else "has any rows."
         raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
-    if columns.labels and not (query.several or columns.text_labels):
-        columns = replace(columns, first_label=_first_label(tables, columns))
     names = list(columns.names)
     for table in tables:
         table.columns = columns
@@ -230,21 +227,6 @@ def table_parts(files: Sequence[str], query: Query) -> list[Table]:
     if not found:
         raise FormatError(f"{files[0]}: none of the files can be read: {bad[0]}")
     return found
-
-
-def _first_label(tables: Sequence[Table], columns: Columns) -> int:
-    """1 if the columns are called 1, 2, … and every label that is not left out is one of these numbers; else 0."""
-    numbers = range(1, columns.n_classes + 1)
-    if columns.class_names != tuple(map(str, numbers)):
-        return 0
-    for table in tables:
-        with _noting([]):  # errors of a file are raised when all of it is read
-            for first, batch in table.batches(columns.labels, BLOCK_ROWS):
-                labels = table.numbers(batch, columns.labels[0], first)
-                fit = np.isin(labels, [*numbers, *table.query.marks]) | (table.query.lenient & (labels != 0))
-                if not fit.all():
-                    return 0
-    return 1
 
 
 @contextmanager

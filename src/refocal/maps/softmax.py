@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from refocal._arrays import Array, is_traced, namespace, stop_gradient, take_label, without_warnings
-from refocal._label_checks import check_labels
-from refocal._validation import check_class_weight, check_logits, check_number, check_parameter
+from refocal._validation import check_class_weight, check_labels, check_logits, check_number, check_parameter
 from refocal.errors import ConvergenceError
 from refocal.maps.row import Row, gaps, log1p_ratio, log_minus, normalise, normalised, shares, softmax_row
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
 from refocal._validation import check_integer, check_option
 from refocal.metrics._histogram_cells import ordered_key
-from refocal.metrics._inputs import Rows, unit
+from refocal.rows import Predictions
+from refocal.rows.predictions import unit
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 NORMS = ("l1", "l2", "max")
@@ -351,10 +352,10 @@ def make_bins(confidence: Array, correct: Array, weight: Vector | None, *, n_bin
     return join_cells(ranked.cells, interpolated_starts(ranked.confidence, n_bins))
 
 
-def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
+def bins_of(rows: Predictions, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
     """The rows' confidence in bins; for "top_label" the bins of every predicted class, one after the other."""
     if kind == "confidence":
-        return make_bins(*rows.confidence_there(), rows.weight, n_bins=n_bins, strategy=strategy)
+        return make_bins(*rows.confidence_on_device(), rows.weight, n_bins=n_bins, strategy=strategy)
     confidence, correct, predicted = rows.top
     parts = []
     for label in np.unique(predicted):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
-from refocal.metrics._inputs import Rows
+from refocal.rows import Predictions
 
 Evaluate: TypeAlias = Callable[[Vector], Vector]
 """How often each row is drawn, (resamples, rows) ↦ the metric for each resample."""
@@ -68,7 +68,7 @@ def resample_mean(terms: Vector, weight: Vector | None) -> Evaluate:
     return evaluate
 
 
-def resample_rows(rows: Rows, measure: Callable[..., float], **options: Any) -> Evaluate:
+def resample_rows(rows: Predictions, measure: Callable[..., float], **options: Any) -> Evaluate:
     """For metrics that need the resampled rows themselves."""
 
     def evaluate(counts: Vector) -> Vector:

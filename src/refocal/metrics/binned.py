@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, to_numpy
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_option
 from refocal.metrics._bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
-from refocal.metrics._inputs import Rows, read_probabilities, row_sums
+from refocal.metrics._inputs import read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
@@ -25,7 +26,7 @@ _MOST_SWEPT = 1 << 12
 
 def expected_calibration_error(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_bins: int = 15,
     strategy: str = "quantile",
@@ -60,7 +61,7 @@ def expected_calibration_error(
 
 
 def _ece_model(
-    rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
+    rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
 ) -> ErrorModel | None:
     return _norm_model(bins_of(rows, n_bins=n_bins, strategy=strategy), norm) if kind == "confidence" else None
 
@@ -78,7 +79,7 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
 
 def classwise_ece(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_bins: int = 15,
     strategy: str = "quantile",
@@ -101,7 +102,7 @@ def classwise_ece(
         # A loop over all classes of a vocabulary would take minutes. The l1 error of a class that never occurs is its
         # mean probability.
         present = np.unique(rows.labels)
-        seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
+        seen, everything = (to_numpy(row_sums(p)) for p in (rows.values[:, present], rows.values))
         labels, never = present.tolist(), float(np.average(everything - seen, weights=rows.weight))
     bins = (make_bins(*each, rows.weight, n_bins=n_bins, strategy=strategy) for each in rows.events(labels))
     errors = [norm_of_gaps(each, norm) for each in bins]
@@ -117,7 +118,7 @@ def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:
 
 def debiased_ece(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_bins: int = 15,
     strategy: str = "quantile",
@@ -149,7 +150,9 @@ def debiased_ece(
     return max(0.0, float(bins.share @ (2.0 * gap - expected)))
 
 
-def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> ErrorModel | None:
+def _debiased_model(
+    rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2"
+) -> ErrorModel | None:
     return debiased_model(bins_of(rows, n_bins=n_bins, strategy=strategy)) if norm == "l2" else None
 
 
@@ -170,7 +173,12 @@ def label_noise(bins: Bins, gap: Vector) -> Vector:
 
 
 def ece_sweep(
-    y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    norm: str = "l1",
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> float:
     """Equal-mass calibration error with as many bins as keep the accuracy rising (Roelofs et al. 2022).
 

@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
-from refocal.metrics._inputs import Rows, check_level, mean, read_log_probabilities, read_probabilities
+from refocal.metrics._inputs import check_level, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.metrics.intervals import SHAPE_BINS, Interval, InvertedError, PairedDifference, Summary
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Resamples", "bootstrap_interval", "paired_bootstrap", "resample"]
 
@@ -69,7 +70,7 @@ class Resamples:
 def bootstrap_interval(
     metric: Callable[..., Any],
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_resamples: int = 1000,
     level: float = 0.95,
@@ -110,13 +111,13 @@ class MetricRows(NamedTuple):
     """The record of a metric, checked rows of it, its value, the terms that it is the mean of, and its own summary."""
 
     record: Metric
-    rows: Rows
+    rows: Predictions
     value: float
     terms: Vector | None = None
     summary: Summary | None = None
 
     @classmethod
-    def of(cls, record: Metric, rows: Rows, **options: Any) -> MetricRows:
+    def of(cls, record: Metric, rows: Predictions, **options: Any) -> MetricRows:
         """A metric measured on checked rows."""
         summary = None if record.summary is None else record.summary(rows, **options)
         if record.terms is not None:

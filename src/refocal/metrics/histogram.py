@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms
@@ -22,6 +21,7 @@ from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, 
 from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["CalibrationHistogram", "StreamedCalibration"]
 
@@ -137,7 +137,7 @@ class CalibrationHistogram:
         return int(self._count.sum())
 
     def update(
-        self, y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+        self, y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
     ) -> CalibrationHistogram:
         """Count a block of rows and return self."""
         rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index)

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal._label_checks import IgnoreIndex
 from refocal.metrics._bins import Bins, join_cells, row_cells
 from refocal.metrics._inputs import check_level, read_probabilities
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Interval", "PairedDifference", "mean_bias_interval"]
 
@@ -240,7 +240,12 @@ def _smoothed_gaps(bins: Bins, cells: Bins) -> Vector:
 
 
 def mean_bias_interval(
-    y_true: Any, probabilities: Any, *, level: float = 0.95, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    level: float = 0.95,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> Interval:
     """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
 

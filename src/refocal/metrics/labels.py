@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, as_array, to_numpy
-from refocal._label_checks import IgnoreIndex, labelled_rows
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
+from refocal.rows.labels import IgnoreIndex, labelled_rows
 
 __all__ = ["LabelScores", "by_label"]
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
 from refocal.metrics._bins import Bins
-from refocal.metrics._inputs import Rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import ErrorModel, Interval, Summary
+from refocal.rows import Predictions
 
 
 @dataclass
@@ -48,7 +48,7 @@ class StreamedMetric(NamedTuple):
     value: float
     bound: float | None = None
     summary: Summary | None = None
-    influence: Callable[[Rows], Vector] | None = None
+    influence: Callable[[Predictions], Vector] | None = None
 
 
 OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%"}
@@ -74,7 +74,7 @@ class Metric:
     streamed: Callable[[Any], StreamedMetric | None] | None = None
     error_model: Callable[..., ErrorModel | None] | None = None
     summary: Callable[..., Summary] | None = None
-    terms: Callable[[Rows], Vector] | None = None
+    terms: Callable[[Predictions], Vector] | None = None
     of_rows: Callable[..., float] | None = None
     """Replaces `function` for checked rows, where that returns more than a number or may refuse them."""
     of_confidence: bool = False
@@ -108,7 +108,7 @@ class Metric:
         """What is compared to say which of two values is better: of a signed metric the distance from 0."""
         return abs(value) if self.signed else value
 
-    def measure(self, rows: Rows, **options: Any) -> float:
+    def measure(self, rows: Predictions, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
         return value

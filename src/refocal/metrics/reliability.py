@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_integer, check_option
 from refocal.metrics._bins import Bins, bins_of, check_binning, make_bins, rank
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts
 from refocal.metrics.intervals import wilson
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
 
@@ -54,7 +54,7 @@ class ReliabilityBand:
 
 def reliability_curve(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_bins: int = 15,
     strategy: str = "quantile",
@@ -84,7 +84,7 @@ def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
 
 def reliability_band(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     kind: str = "confidence",
     n_bins: int = 15,

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, take_label, to_numpy, without_warnings
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_option
 from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
-from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities, row_sums
 from refocal.metrics.record import Metric
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = [
     "BrierDecomposition",
@@ -59,7 +60,7 @@ class SpiegelhalterResult:
 
 
 def log_loss(
-    y_true: Any, log_probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, log_probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """Mean of -log p(label), in nats, from log-probabilities.
 
@@ -75,16 +76,16 @@ def log_loss(
 
 
 @without_warnings
-def log_loss_terms(rows: Rows) -> Vector:
+def log_loss_terms(rows: Predictions) -> Vector:
     """-log p(label) of each row; `rows` holds log-probabilities."""
     if rows.binary:
-        log_p = np.minimum(to_numpy(rows.probabilities).astype(np.float64), 0.0)
+        log_p = np.minimum(to_numpy(rows.values).astype(np.float64), 0.0)
         return np.asarray(-np.where(rows.labels == 1, log_p, np.log(-np.expm1(log_p))))
     return -_of_label(rows)
 
 
 def brier_score(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of two classes of (p(1) - label)², between 0 and 1.
 
@@ -97,17 +98,19 @@ def brier_score(
     return mean(brier_terms(rows), rows.weight)
 
 
-def brier_terms(rows: Rows) -> Vector:
+def brier_terms(rows: Predictions) -> Vector:
     """The squared distance of each row from its label."""
     if rows.binary:
         p, happened = rows.event(1)
         return np.square(p - happened)
-    of_label, squares = _of_label(rows), np.asarray(to_numpy(row_sums(rows.probabilities, 2)), dtype=np.float64)
+    of_label, squares = _of_label(rows), np.asarray(to_numpy(row_sums(rows.values, 2)), dtype=np.float64)
     # Written so that a sure and right row scores exactly 0: (1-p)² + the squares of the others.
     return np.square(1.0 - of_label) + np.maximum(squares - np.square(of_label), 0.0)
 
 
-def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
+def accuracy(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Share of the rows whose largest probability is that of the label; of equal ones the lowest class counts.
 
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], sample_weight=[1, 1, 2])
@@ -117,14 +120,14 @@ def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None, igno
     return mean(accuracy_terms(rows), rows.weight)
 
 
-def accuracy_terms(rows: Rows) -> Vector:
+def accuracy_terms(rows: Predictions) -> Vector:
     """1 where the top class is the label, else 0."""
     return rows.top[1].astype(np.float64)
 
 
 def brier_decomposition(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     method: str = "isotonic",
     n_bins: int = 15,
@@ -170,7 +173,7 @@ def murphy(bins: Bins) -> tuple[float, float, float]:
 
 
 def spiegelhalter_test(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> SpiegelhalterResult:
     """Spiegelhalter's test of calibration (1986), for any number of classes.
 
@@ -190,7 +193,7 @@ def spiegelhalter_test(
         slope = 1.0 - 2.0 * p
         excesses, variances = (happened - p) * slope, np.square(slope) * p * (1.0 - p)
     else:
-        squares, cubes = (to_numpy(row_sums(rows.probabilities, power)) for power in (2, 3))
+        squares, cubes = (to_numpy(row_sums(rows.values, power)) for power in (2, 3))
         excesses, variances = 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
     excess, variance = float(rows.weights @ excesses), float(rows.weights @ variances)
     # The weight of rows by what they add: it may depend on the label.
@@ -201,9 +204,9 @@ def spiegelhalter_test(
     return SpiegelhalterResult(z, math.erfc(abs(z) / math.sqrt(2.0)))
 
 
-def _of_label(rows: Rows) -> Vector:
+def _of_label(rows: Predictions) -> Vector:
     """The entry of each row that its label names."""
-    return np.asarray(to_numpy(take_label(rows.probabilities, rows.labels_there)), dtype=np.float64)
+    return np.asarray(to_numpy(take_label(rows.values, rows.labels_on_device)), dtype=np.float64)
 
 
 METRICS = (

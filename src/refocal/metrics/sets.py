@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_array, to_numpy
-from refocal._label_checks import IgnoreIndex
 from refocal.errors import DataError, ShapeError
 from refocal.metrics._inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["SetCoverage", "set_coverage"]
 
@@ -52,7 +52,7 @@ def set_coverage(
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     rows, _ = read(y_true, given.astype(np.float64), sample_weight, "sets", function, ignore_index)
-    labels, table, weight = rows.labels, np.asarray(rows.probabilities, dtype=np.float64), rows.weight
+    labels, table, weight = rows.labels, np.asarray(rows.values, dtype=np.float64), rows.weight
     covered, size = table[np.arange(len(labels)), labels], table.sum(axis=1)
     total, hits = (np.bincount(labels, each, table.shape[1]) for each in (rows.weights, rows.weights * covered))
     by_class = np.divide(hits, total, where=total > 0, out=total + 2.0)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_number
 from refocal.metrics._bins import bins_of, isotonic_fit, rank
-from refocal.metrics._inputs import Rows, mean, read_probabilities
+from refocal.metrics._inputs import mean, read_probabilities
 from refocal.metrics.intervals import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
 from refocal.metrics.scores import murphy
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
@@ -53,7 +54,7 @@ class CorpReliability:
 
 def smooth_ece(
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     bandwidth: float | None = None,
     sample_weight: Any = None,
@@ -96,7 +97,7 @@ def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> flo
 
 
 def ks_calibration_error(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """Largest gap between cumulative confidence and cumulative accuracy (Gupta et al. 2021).
 
@@ -112,7 +113,7 @@ def ks_calibration_error(
 
 
 def corp_reliability(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> CorpReliability:
     """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, without bins.
 
@@ -186,12 +187,12 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float) -> float:
     return float(brentq(lambda width: smoothed(width) - width, low, high, xtol=1e-14))
 
 
-def _ks_model(rows: Rows) -> ErrorModel:
+def _ks_model(rows: Predictions) -> ErrorModel:
     cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
     return ErrorModel(cells, lambda gap: np.abs(np.cumsum(gap * cells.share, axis=-1)).max(axis=-1))
 
 
-def _smooth_model(rows: Rows, *, bandwidth: float | None = None) -> ErrorModel:
+def _smooth_model(rows: Predictions, *, bandwidth: float | None = None) -> ErrorModel:
     """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
     value = smooth_ece(rows, None, bandwidth=bandwidth)
     cells = bins_of(rows, n_bins=_INTERVAL_CELLS)

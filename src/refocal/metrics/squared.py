@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector
-from refocal._label_checks import IgnoreIndex
 from refocal._validation import check_integer
 from refocal.metrics._bins import Bins, join_cells, rank
-from refocal.metrics._inputs import Rows, check_level, read_probabilities
+from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise
 from refocal.metrics.intervals import Interval, InvertedError, PairedDifference, normal_difference
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["squared_ece", "squared_ece_difference"]
 
@@ -49,7 +50,7 @@ class SquaredSummary:
     rows: GapSquares | None = None
 
     @classmethod
-    def of(cls, rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
+    def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
         found = gap_squares(rows, n_bins, function)
         return cls(found.value, standard_error(found), found.bins, found)
@@ -72,7 +73,12 @@ class SquaredSummary:
 
 
 def squared_ece(
-    y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> float:
     """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
 
@@ -134,7 +140,7 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
     return math.sqrt(max(jackknife - 2.0 * max(pairs, 0.0), jackknife / 2.0))
 
 
-def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
+def gap_squares(rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
     """The parts of the squared error of checked rows."""
     check_integer(n_bins, "n_bins", function)
     (confidence, correct), weight = rows.confidence(), rows.weights

@@ -14,26 +14,29 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Indices, Vector, without_warnings
-from refocal._label_checks import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._bins import Bins, bins_of
-from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
+from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.intervals import InfluenceSummary, Interval, interval_of_shift
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
 
 # The number of cells of nearly equal probabilities whose rows the interval of the mean bias sums up.
 BIAS_CELLS = 1000
 
-LossOfRows = Callable[[Rows], Vector]
+LossOfRows = Callable[[Predictions], Vector]
 OfRate = Callable[[float], tuple[float, float]]
 """The loss of a rate alone, and its derivative in the rate."""
 
 
-def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
+def mean_bias(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Mean probability of class 1 less its rate, of two classes: above 0 the model expects too many.
 
     >>> mean_bias([0, 0, 0, 1], [0.5, 0.25, 0.5, 0.75])
@@ -43,14 +46,14 @@ def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ign
     return mean(bias_terms(rows), rows.weight)
 
 
-def bias_terms(rows: Rows) -> Vector:
+def bias_terms(rows: Predictions) -> Vector:
     """Probability less outcome, row by row."""
     p, happened = rows.event(1)
     return p - happened
 
 
 def log_loss_skill(
-    y_true: Any, log_probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, log_probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """1 less the log-loss over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
@@ -63,7 +66,7 @@ def log_loss_skill(
 
 
 def brier_skill(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """1 less the Brier score over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
@@ -73,7 +76,9 @@ def brier_skill(
     return _square_skill(_two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
 
 
-def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
+def roc_auc(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Area under the ROC curve: how often a row of class 1 has a higher probability than one of class 0, ties by half.
 
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
@@ -83,7 +88,7 @@ def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignor
 
 
 def average_precision(
-    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> float:
     """Mean, over the rows of class 1, of the share of class 1 among the rows with at least their probability.
 
@@ -95,7 +100,7 @@ def average_precision(
 
 def _two(
     y_true: Any, values: Any, weight: Any, ignored: IgnoreIndex, function: str, *, logs: bool = False, both: bool = True
-) -> Rows:
+) -> Predictions:
     """Checked rows of two classes, which both occur where `both` asks for it."""
     read = read_log_probabilities if logs else read_probabilities
     rows = read(y_true, values, weight, function, ignored)
@@ -108,7 +113,7 @@ def _two(
     return rows
 
 
-def _rate(rows: Rows) -> float:
+def _rate(rows: Predictions) -> float:
     return mean((rows.labels == 1).astype(np.float64), rows.weight)
 
 
@@ -120,7 +125,7 @@ def _variance(rate: float) -> tuple[float, float]:
     return rate * (1.0 - rate), 1.0 - 2.0 * rate
 
 
-def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Rows | BlockSums) -> StreamedMetric:
+def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Predictions | BlockSums) -> StreamedMetric:
     """1 - mean loss / loss of the rate alone; `name` is that of the mean."""
     if isinstance(source, BlockSums):
         average, rate = source.means[name], source.calibration.accuracy
@@ -134,7 +139,7 @@ def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Rows | BlockSu
 
 
 def _influence_on_skill(
-    terms: LossOfRows, average: float, rate: float, loss: float, slope: float, rows: Rows
+    terms: LossOfRows, average: float, rate: float, loss: float, slope: float, rows: Predictions
 ) -> Vector:
     beyond, more = terms(rows) - average, (rows.labels == 1) - rate
     moved: Vector = average / loss**2 * slope * more - beyond / loss
@@ -145,14 +150,16 @@ _log_skill = partial(_skill, "log_loss", log_loss_terms, _entropy)
 _square_skill = partial(_skill, "brier_score", brier_terms, _variance)
 
 
-def _influence_on_area(of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Rows) -> Vector:
+def _influence_on_area(
+    of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Predictions
+) -> Vector:
     """How much rows of class 1 and 0 at each of some places move an area under a curve."""
     p, happened = rows.event(1)
     at = place(p)
     return np.where(happened, of_one[at], of_zero[at])
 
 
-def _scores(source: Rows | BlockSums) -> ScoreCells:
+def _scores(source: Predictions | BlockSums) -> ScoreCells:
     """The weight of each class at the distinct probabilities, or in cells of them."""
     if isinstance(source, BlockSums):
         return source.histogram.scores()
@@ -165,7 +172,7 @@ def _scores(source: Rows | BlockSums) -> ScoreCells:
 
 
 @without_warnings
-def _auc(source: Rows | BlockSums) -> StreamedMetric:
+def _auc(source: Predictions | BlockSums) -> StreamedMetric:
     """A row moves the area by the share of the other class that it is on the right side of."""
     scores = _scores(source)
     n_ones, n_zeros = scores.right.sum(), scores.wrong.sum()
@@ -182,7 +189,7 @@ def _auc(source: Rows | BlockSums) -> StreamedMetric:
 
 
 @without_warnings
-def _precision(source: Rows | BlockSums) -> StreamedMetric:
+def _precision(source: Predictions | BlockSums) -> StreamedMetric:
     """The average precision U/π with U = E[y A(s)/B(s)], A and B the weights of class 1 and of all rows from s on."""
     scores = _scores(source)
     total, n_ones = float(scores.right.sum() + scores.wrong.sum()), float(scores.right.sum())
@@ -224,7 +231,7 @@ class BiasSummary(InfluenceSummary):
     cells: Bins
 
     @classmethod
-    def of(cls, rows: Rows) -> BiasSummary:
+    def of(cls, rows: Predictions) -> BiasSummary:
         """That of some rows."""
         terms, share = bias_terms(rows), rows.weights / rows.weights.sum()
         value = float(share @ terms)
@@ -235,7 +242,9 @@ class BiasSummary(InfluenceSummary):
         return interval_of_shift(self.cells, level)
 
 
-def _summary_of(streamed: Callable[[Any], StreamedMetric], limits: tuple[float, float], rows: Rows) -> InfluenceSummary:
+def _summary_of(
+    streamed: Callable[[Any], StreamedMetric], limits: tuple[float, float], rows: Predictions
+) -> InfluenceSummary:
     """A metric of rows in memory, with how much each of them moves it."""
     value, *_, influence = streamed(rows)
     moved = np.zeros(len(rows.labels)) if influence is None else influence(rows)

@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 from refocal._arrays import Flags, Vector, take_label
 from refocal.errors import FormatError
 from refocal.metrics._bins import uniform_index
-from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
 from refocal.metrics.scores import brier_terms
+from refocal.rows import Predictions
 
 N_BINS = 10
 # Alternatives: intercepts and slopes of the log-odds, which are 0 and 1 under calibration.
@@ -63,10 +63,10 @@ class Period:
         return cls(key, key, 0, 0.0, 0.0, nothing, [0.0] * N_BINS, nothing, [0.0] * len(ALTERNATIVES))
 
     @classmethod
-    def of(cls, key: Key, rows: Rows) -> Period:
+    def of(cls, key: Key, rows: Predictions) -> Period:
         """A period of rows with their labels; with more than two classes the event is that the top class is right."""
         p, happened = rows.confidence()
-        of_label = np.where(happened, p, 1.0 - p) if rows.binary else take_label(rows.probabilities, rows.labels)
+        of_label = np.where(happened, p, 1.0 - p) if rows.binary else take_label(rows.values, rows.labels)
         at = uniform_index(p, N_BINS)
         return cls(
             first=key,

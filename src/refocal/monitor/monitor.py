@@ -19,8 +19,9 @@ from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.arrays import open_arrays
-from refocal.metrics._inputs import Rows, read_probabilities
+from refocal.metrics._inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
+from refocal.rows import Predictions
 
 FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 64 << 20, ".waiting.npz"
 
@@ -119,7 +120,7 @@ class CalibrationMonitor:
         if again is not None or len(set(names)) < len(names):
             raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
         self._history.add(Period.empty(key))
-        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
+        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.values, strict=True))
         return 0
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
@@ -318,7 +319,7 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
-    def _read(self, labels: Any, p: Any, function: str) -> Rows:
+    def _read(self, labels: Any, p: Any, function: str) -> Predictions:
         """Checked rows, of as many classes as those before."""
         rows = read_probabilities(labels, p, None, function, labels_name="labels")
         if self.n_classes is not None and rows.n_classes != self.n_classes:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from refocal._arrays import class_axes
 from refocal._files import replace_atomically
-from refocal._label_checks import IgnoreIndex, check_marks, whole_numbers
-from refocal._validation import check_integer, check_option
+from refocal._validation import check_integer, check_option, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
+from refocal.rows.labels import IgnoreIndex, check_marks
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
 KEYS = ("logits", "out", 0)

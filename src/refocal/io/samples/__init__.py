@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._validation import check_option
-from refocal.io.predictions import Predictions
+from refocal.rows import Predictions
 
 SAMPLES = {
     "cifar100-focal7": "ResNet-50 on CIFAR-100, trained with focal loss, γ = 7",

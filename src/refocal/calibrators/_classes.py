@@ -1,0 +1,89 @@
+"""The classes that a fitted calibrator knows, beside those of the rows that it is applied to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from refocal._arrays import Array, Indices, in_library_of
+from refocal._groups import Groups
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import column_order, label_key
+
+if TYPE_CHECKING:
+    from refocal.calibrators._base import Calibrator
+    from refocal.engine import BlockedDataset
+    from refocal.rows import Predictions
+
+
+def named_classes(calibrator: Calibrator) -> list[str] | None:
+    """The names of the columns that a calibrator was fitted on, if they had any: its classes, or feature names."""
+    classes = np.asarray(calibrator.classes_)
+    if classes.dtype.kind in "UOT":
+        return [str(name) for name in classes.tolist()]
+    is_counted = np.array_equal(classes, np.arange(len(classes)))  # also False and True
+    if not is_counted:
+        return [str(name) for name in classes.tolist()]
+    names, _ = names_of_columns(tuple(getattr(calibrator, "feature_names_in_", ())) or None)
+    return None if names is None else [str(name) for name in names]
+
+
+def order_of_columns(calibrator: Calibrator, class_names: Sequence[str] | None, function: str) -> Indices | None:
+    """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
+
+    Columns called 0 … C-1 are those of the calibrator by their numbers, whatever its classes are called. Classes that
+    are numbers are those of columns called so; columns with other names are then taken in their own order.
+    """
+    if class_names is None:
+        return None
+    classes = np.asarray(calibrator.classes_)
+    wanted = named_classes(calibrator)
+    counted = list(range(len(classes)))
+    position = {label_key(name): i for i, name in enumerate(class_names)}
+    keys = counted if wanted is None else [label_key(name) for name in wanted]
+    if {*keys} != {*position} and {*counted} == {*position}:
+        keys = counted
+    if {*keys} == {*position}:
+        order = np.array([position[key] for key in keys])
+        return None if np.array_equal(order, counted) else order
+    return column_order(class_names, wanted, function) if wanted is not None and _are_names(calibrator) else None
+
+
+def _are_names(calibrator: Calibrator) -> bool:
+    """Whether the classes of a calibrator are text, or its columns had names."""
+    return np.asarray(calibrator.classes_).dtype.kind in "UOT" or hasattr(calibrator, "feature_names_in_")
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """A calibrator for rows whose columns are in another order; `order` has the positions of its classes among them."""
+
+    calibrator: Calibrator
+    order: Indices
+
+    @property
+    def input(self) -> str:
+        """What the calibrator takes."""
+        return self.calibrator.input
+
+    @property
+    def row_axes(self) -> int:
+        """The axes of a row of scores."""
+        return self.calibrator.row_axes
+
+    def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
+        """Log-probabilities (N, C) of checked logits, both in the order of the rows."""
+        log_p = self.calibrator.log_proba_in_groups(logits[:, in_library_of(logits, self.order)], groups)
+        return log_p[:, in_library_of(log_p, np.argsort(self.order))]
+
+
+RowsT = TypeVar("RowsT", bound="Predictions | BlockedDataset")
+
+
+def in_order_of(rows: RowsT, calibrator: Calibrator | None) -> RowsT:
+    """Rows with their named columns in the order of a calibrator's classes."""
+    order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "in_order_of")
+    return rows if order is None else rows.reordered(order)  # type: ignore[return-value]

@@ -1,0 +1,272 @@
+"""The gate for rows in memory: arrays and data frames of any library in, checked `Predictions` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
+from refocal._groups import as_groups
+from refocal._validation import check_weight
+from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.rows.labels import (
+    IgnoreIndex,
+    LabelRule,
+    RawLabels,
+    Resolved,
+    check_class_names,
+    check_marks,
+    distinct_labels,
+    label_key,
+    labelled_rows,
+    order_with_positive,
+    raw_labels,
+    resolve,
+)
+from refocal.rows.predictions import Origin, Predictions
+from refocal.rows.reader import RawRows, RowReader
+from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores, shared_beginning
+
+
+class Arguments(NamedTuple):
+    """What the caller of a function calls the scores, the labels and the weights, for error messages."""
+
+    values: str = "X"
+    labels: str = "y"
+    weight: str = "sample_weight"
+
+
+def read_rows(
+    values: Any,
+    labels: Any,
+    kind: str,
+    *,
+    names: Arguments,
+    function: str,
+    weight: Any = None,
+    class_names: Sequence[Any] | None = None,
+    whole_names: tuple[str, ...] = (),
+    first_label: int | None = None,
+    positive_label: Any = None,
+    ignore_index: IgnoreIndex = None,
+    renormalise: bool = False,
+    groups: Any = None,
+    source: Origin | None = None,
+) -> Predictions:
+    """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments."""
+    if renormalise and kind != "probabilities":
+        raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
+    rows = aligned(values, labels, weight, names, function, ignore_index=ignore_index, kind=kind)
+    has_one_column = rows.scores.ndim == 1
+    scores = read_scores(rows.scores, kind, names.values, function, renormalise=renormalise)
+    if class_names is None:
+        class_names, whole_names = names_of_columns(rows.column_names)
+    categories = rows.labels.categories
+    n_classes = int(scores.shape[-1])
+    if class_names is None and positive_label is None and _names_columns(categories, n_classes):
+        class_names = categories
+    check_class_names(class_names, n_classes, function)
+    rule = LabelRule(
+        n_classes,
+        None if class_names is None else tuple(class_names),
+        whole_names,
+        first_label,
+        argument=names.labels,
+        function=function,
+    )
+    checked = _labelled(scores, rows, rule, positive_label, has_one_column)
+    checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    if groups:
+        columns = as_groups(groups, len(checked) if rows.kept is None else len(rows.kept), function)
+        some = slice(None) if rows.kept is None else rows.kept
+        checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+    by = "" if checked.label_map is None else checked.label_map.by
+    return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
+
+
+def _names_columns(categories: tuple[Any, ...] | None, n_classes: int) -> bool:
+    """Whether the categories of labels are the names of all columns: text, since numbers are column numbers."""
+    return categories is not None and len(categories) == n_classes and all(isinstance(each, str) for each in categories)
+
+
+def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
+    """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
+    names = None if rule.names is None else tuple(str(name) for name in rule.names)
+    if positive_label is None:
+        resolved = resolve(rows.labels, rule)
+        return Predictions(scores, resolved.numbers, "logits", rows.weight, names, label_map=resolved.label_map)
+    distinct = distinct_labels(rows.labels.values, rule.argument, rule.function)
+    label_map, names, swaps = order_with_positive(positive_label, rule, distinct, has_one_column)
+    numbers = label_map.numbers(rows.labels.values)
+    checked = Predictions(scores, numbers, "logits", rows.weight, names, label_map=label_map)
+    if not swaps:
+        return checked
+    return replace(checked.reordered(np.array([1, 0])), label_map=label_map, source=Origin(swapped=True))
+
+
+def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] | None, tuple[str, ...]]:
+    """The names of the classes that columns of a table are called by, and the whole names where these are longer.
+
+    Columns that only count, 0, 1, 2 or logit_0, logit_1, have no names but their numbers.
+
+    >>> names_of_columns(("logit_cat", "logit_dog")), names_of_columns(("p_0", "p_1"))
+    ((('cat', 'dog'), ('logit_cat', 'logit_dog')), (None, ()))
+    """
+    if columns is None or len(columns) < 2:
+        return None, ()
+    start = shared_beginning(columns)
+    names = tuple(name[start:] for name in columns) if start else columns
+    if [label_key(name) for name in names] == list(range(len(names))):
+        return None, ()
+    return names, columns if start else ()
+
+
+def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
+    """Raw rows of a file or a data set, all of them in memory, as their reader understands them.
+
+    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has.
+    """
+    options: dict[str, Any] = {
+        "weight": raw.weight,
+        "class_names": reader.class_names,
+        "whole_names": reader.whole_names,
+        "renormalise": reader.renormalise,
+        "groups": raw.groups,
+        "source": reader.source,
+    }
+    values = raw.values[...] if hasattr(raw.values, "shape") else raw.values
+    names = Arguments(reader.input.replace("-", "_"), "labels", "weight")
+    if raw.labels is None:
+        unknown = np.zeros(len(values), dtype=np.int64)
+        rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
+        return _with_positive(rows, reader, np.ndim(values) == 1)
+    options |= {
+        "first_label": reader.first_label,
+        "positive_label": reader.positive_label,
+        "ignore_index": reader.ignore_index or None,
+    }
+    return read_rows(values, raw.labels[...], reader.input, names=names, function=reader.function, **options)
+
+
+def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -> Predictions:
+    """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
+    if reader.positive_label is None:
+        return rows
+    rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
+    # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
+    is_number = label_key(reader.positive_label) in (0, 1)
+    distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
+    _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
+    named_rows = replace(rows, class_names=names)
+    if not swaps:
+        return named_rows
+    swapped = named_rows.reordered(np.array([1, 0]))
+    return replace(swapped, labels=rows.labels, source=replace(rows.source, swapped=True))
+
+
+class Aligned(NamedTuple):
+    """Scores, labels and weights with one row each: no rows without a label, none of weight 0."""
+
+    scores: Array
+    labels: RawLabels
+    weight: Vector | None
+    column_names: tuple[Any, ...] | None
+    kept: Flags | None
+    """Which of the given rows these are; None if all."""
+
+
+def aligned(
+    values: Any,
+    labels: Any,
+    weight: Any,
+    names: Arguments,
+    function: str,
+    *,
+    ignore_index: IgnoreIndex = None,
+    kind: str = "logits",
+    classes_last: bool = False,
+) -> Aligned:
+    """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
+
+    Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
+    that they are there.
+    """
+    columns = column_names(values)
+    scores = as_array(as_scores(values), names.values, function)
+    raw = raw_labels(labels, names.labels, function)
+    shape = tuple(raw.values.shape)
+    scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
+    _check_one_label_per_row(scores, shape, kind, names, function)
+    if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
+        width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
+        scores = namespace(scores).reshape(scores, (-1, *width))
+    weights = None if weight is None else check_weight(weight, shape, function, names.weight)
+    if raw.values.ndim != 1:
+        raw = raw._replace(values=namespace(raw.values).reshape(raw.values, (-1,)))
+    kept = _kept(raw, weights, ignore_index, names, function)
+    if kept is None:
+        return Aligned(scores, raw, weights, columns, None)
+    if weights is not None:
+        weights = weights[kept]
+    raw = raw._replace(values=raw.values[in_library_of(raw.values, kept)])
+    return Aligned(scores[in_library_of(scores, kept)], raw, weights, columns, kept)
+
+
+def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> Array:
+    """Scores with the classes on the last axis, which labels of several axes tell from the others."""
+    if len(shape) < 2 or kind == "log-odds":
+        return scores
+    axes = class_axes(tuple(scores.shape), shape)
+    if len(axes) > 1:
+        expected = f"two-dimensional: labels of shape {shape} fit classes on axis 1 and on the last"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
+    return namespace(scores).moveaxis(scores, axes[0], -1) if axes else scores
+
+
+def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:
+    given = tuple(scores.shape)
+    if kind == "log-odds" and names.labels == "labels" and len(given) != 1:
+        expected = "one-dimensional, one number per row, with at least one row"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
+    if len(given) == 1 and len(shape) == 2:
+        expected = "two-dimensional; the labels are, so the two or their names are swapped"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
+    if len(given) != 1 and kind != "log-odds":
+        check_score_shape(given, names.values, function)
+    of_rows = given if len(given) == 1 or kind == "log-odds" else given[:-1]
+    if shape != of_rows:
+        hint = "; of one-hot labels take the argmax first" if shape == given else ""
+        expected = f"of shape {of_rows}, one label for each row of {names.values}{hint}"
+        raise ShapeError(names.labels, function, expected=expected, got=f"shape {shape}")
+
+
+def _kept(
+    raw: RawLabels, weights: Vector | None, ignore_index: IgnoreIndex, names: Arguments, function: str
+) -> Flags | None:
+    """Which rows have a say: those with a label and a weight above 0; None if all have."""
+    kept = None
+    if check_marks(ignore_index, function):
+        kept = labelled_rows(raw.values, ignore_index, names.labels, function)
+    if weights is not None and not (weights > 0.0).all():
+        kept = weights > 0.0 if kept is None else kept & (weights > 0.0)
+    if kept is None or kept.all():
+        return None
+    if not kept.any():
+        expected = "above 0 for at least one row that has a label"
+        raise LabelError(names.labels, function, expected=expected, got="none")
+    return kept
+
+
+def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:
+    """Labels of a fit, of two classes at least; they name columns without names in sorted order, as in scikit-learn."""
+    names, whole_names = names_of_columns(rows.column_names)
+    rule = LabelRule(n_classes, names, whole_names, sorts=True, argument="y", function=function)
+    resolved = resolve(rows.labels, rule)
+    if resolved.numbers.size and int(resolved.numbers.min()) == int(resolved.numbers.max()):
+        only = to_numpy(rows.labels.values).ravel()[0]
+        got = f"only one class, {only.item() if hasattr(only, 'item') else only!r}"
+        raise LabelError("y", function, expected="of at least two classes", got=got)
+    return resolved

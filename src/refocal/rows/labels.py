@@ -1,0 +1,535 @@
+"""The one place where a label becomes a column number.
+
+If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2). They are
+column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0. What fits
+both ways or neither is refused, with both readings in the message.
+
+How a number is stored (integer, float, boolean, text, category, bytes) never changes the reading. The positive label
+of two classes moves columns and labels together.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, Flags, Indices, as_array, masked_error, namespace, to_numpy
+from refocal._validation import IGNORED, check_shape
+from refocal.errors import LabelError, ParameterError, Remedy, ShapeError
+
+IgnoreIndex = int | Sequence[int] | None
+"""What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
+LabelKey = int | str | None
+"""What labels and names of columns are compared by; None is the key of a missing label."""
+
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
+_BOOLEANS = {"true": "True", "false": "False"}
+_BOOLEAN_NUMBERS = {"True": 1, "False": 0}
+# How many labels or names an error shows.
+_MOST_SHOWN = 6
+
+
+def label_key(label: Any) -> LabelKey:
+    """What a label, or the name of a column, is compared by: whole numbers are the same however they are written.
+
+    >>> label_key(2.0) == label_key("2") == label_key(np.int8(2)) == 2
+    True
+    >>> label_key("cat"), label_key(True), label_key("false"), label_key(2.5), label_key(None)
+    ('cat', 'True', 'False', '2.5', None)
+    """
+    if isinstance(label, str):
+        return _text_key(label)
+    if isinstance(label, (bool, np.bool_)):
+        return str(bool(label))
+    if isinstance(label, (int, np.integer)):
+        return int(label)
+    if isinstance(label, (float, np.floating)):
+        if math.isnan(label):
+            return None
+        return int(label) if float(label).is_integer() else repr(float(label))
+    if isinstance(label, bytes):
+        return _text_key(label.decode("utf-8"))
+    text = str(label)
+    return None if label is None or text in ("<NA>", "NaT") else _text_key(text)
+
+
+def _text_key(text: str) -> LabelKey:
+    if text == "":
+        return None
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text.partition(".")[0])
+    return _BOOLEANS.get(text.lower(), text)
+
+
+class RawLabels(NamedTuple):
+    """Labels as they came: an array of integers, floats, booleans, text or Python's objects, of any shape.
+
+    `categories` are those of a categorical column of pandas or polars, in their order.
+    """
+
+    values: Array
+    categories: tuple[Any, ...] | None = None
+
+
+def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
+    """Labels of any carrier as an array, of their own library where they are numbers; bytes become text."""
+    if np.ma.is_masked(values):
+        raise masked_error(values, argument, function)
+    dtype: Any = getattr(values, "dtype", None)
+    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+    if array_api_compat.is_array_api_obj(values):
+        labels = values
+    else:
+        try:
+            labels = np.asarray(values)
+        except ValueError as error:  # rows of different lengths
+            raise ShapeError(argument, function, expected="an array", got=str(error)) from error
+    if not isinstance(labels, np.ndarray):
+        return RawLabels(labels, categories)
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
+    if labels.dtype.kind not in "biufUTOMm":
+        expected = "integers or other whole numbers, booleans, or names of classes"
+        raise LabelError(argument, function, expected=expected, got=f"dtype {labels.dtype}")
+    return RawLabels(labels, categories)
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """How labels become column numbers: by the names of the columns, or as numbers that count from `first_label`.
+
+    >>> LabelMap(3, None, first_label=1).numbers(np.array([1, 3, 4]))
+    array([ 0,  2, -1])
+    """
+
+    n_classes: int
+    columns: dict[LabelKey, int] | None
+    """The column of each name; None where labels are column numbers."""
+    first_label: int = 0
+
+    @property
+    def by(self) -> str:
+        """How labels are read, in words."""
+        if self.columns is not None:
+            return "by name"
+        return "column numbers" if self.first_label == 0 else f"column numbers from {self.first_label}"
+
+    def column(self, label: Any) -> int:
+        """The column of one label; -1 if it has none."""
+        key = label_key(label)
+        if self.columns is not None:
+            number = self.columns.get(key)
+            if number is None and isinstance(key, str):
+                number = self.columns.get(_BOOLEAN_NUMBERS.get(key))
+            return -1 if number is None else number
+        whole = _BOOLEAN_NUMBERS.get(key) if isinstance(key, str) else key
+        if whole is None or not 0 <= whole - self.first_label < self.n_classes:
+            return -1
+        return whole - self.first_label
+
+    def numbers(self, values: Array) -> Indices:
+        """The column of each label, as a NumPy array of the same shape; -1 where a label has none."""
+        labels = to_numpy(values)
+        if self.columns is None and labels.dtype.kind in "biuf":
+            return self._counted(labels)
+        if labels.dtype.kind in "biu":
+            distinct, place = np.unique(labels, return_inverse=True)
+            columns = np.array([self.column(label) for label in distinct.tolist()], dtype=np.int64)
+            return columns[place].reshape(labels.shape)
+        flat = labels.ravel().tolist()
+        table = {label: self.column(label) for label in set(flat)}
+        return np.array([table[label] for label in flat], dtype=np.int64).reshape(labels.shape)
+
+    def _counted(self, labels: NDArray[Any]) -> Indices:
+        if labels.dtype.kind == "f":
+            usable = np.isfinite(labels) & (labels == np.round(labels))
+            usable &= (labels >= self.first_label) & (labels < self.first_label + self.n_classes)
+            return np.where(usable, labels - self.first_label, -1).astype(np.int64)
+        if labels.dtype == np.uint64:  # those that int64 cannot hold are beyond any column
+            labels = np.minimum(labels, np.uint64(np.iinfo(np.int64).max))
+        numbers = labels.astype(np.int64) - self.first_label
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self.n_classes):
+            return np.where((numbers < 0) | (numbers >= self.n_classes), -1, numbers)
+        return numbers
+
+
+class Resolved(NamedTuple):
+    """Labels as column numbers, and the class of each column as `predict` returns it."""
+
+    numbers: Indices
+    classes: NDArray[Any]
+    label_map: LabelMap
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """All that decides what labels mean, besides the labels themselves.
+
+    >>> rule = LabelRule(n_classes=3, names=("1", "2", "other"))
+    >>> rule.decide([1, 2]).by, rule.decide(["1", "other"]).by
+    ('by name', 'by name')
+    >>> rule.decide([0, 1, 2])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    refocal.errors.LabelError: The 'labels' of read must be among the class names (1, 2, other), or column numbers ...
+    """
+
+    n_classes: int
+    names: tuple[Any, ...] | None = None
+    """The names of the columns, of any type; None where they have none."""
+    whole_names: tuple[str, ...] = ()
+    """The names with the beginning that they share, such as logit_cat, which labels may be as well."""
+    first_label: int | None = None
+    """The label of the first column, where a caller says it."""
+    sorts: bool = False
+    """Whether labels name columns without names in sorted order, as in scikit-learn."""
+    argument: str = "labels"
+    function: str = "read"
+
+    def columns_by_name(self) -> dict[LabelKey, int]:
+        """The column of each name; the text itself where two names would have the same key, such as 1 and 1.0."""
+        names = self.names or ()
+        known: dict[LabelKey, int] = {label_key(name): i for i, name in enumerate(names)}
+        if len(known) < len(names):
+            known = {str(name): i for i, name in enumerate(names)}
+        whole = {label_key(name): i for i, name in enumerate(self.whole_names)}
+        return whole | known
+
+    @property
+    def needs_distinct(self) -> bool:
+        """Whether labels of all rows must be known before those of any can be read.
+
+        They need not be where the columns have no names, or where none of the names could be a column number.
+        """
+        if self.names is None:
+            return self.sorts
+        numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
+        known = self.columns_by_name()
+        in_place = all(known.get(number) == i for i, number in enumerate(numbers))
+        return not in_place and any(number in known for number in numbers)
+
+    def decide(self, distinct: Iterable[Any]) -> LabelMap:
+        """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
+        keys = {label_key(label) for label in distinct}
+        if None in keys:
+            raise self._error("labels of which none is missing", "a missing one")
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        numbers = {by_number.column(key) for key in keys}
+        are_numbers = -1 not in numbers
+        if self.names is None:
+            if are_numbers:
+                return by_number
+            raise self._no_numbers(keys)
+        by_name = LabelMap(self.n_classes, self.columns_by_name())
+        named = {key for key in keys if by_name.column(key) >= 0}
+        if self.first_label is not None and are_numbers:
+            return by_number
+        if named == keys:
+            return by_name
+        if not named and are_numbers:
+            return by_number
+        raise self._neither(keys, named, are_numbers)
+
+    def _error(self, expected: str, got: str, remedy: Remedy | None = None) -> LabelError:
+        return LabelError(self.argument, self.function, expected=expected, got=got, remedy=remedy)
+
+    def _no_numbers(self, keys: Collection[LabelKey]) -> LabelError:
+        """Labels of columns without names that are no column numbers."""
+        whole = sorted(key for key in keys if isinstance(key, int))
+        names = sorted(key for key in keys if isinstance(key, str))
+        if names:
+            is_two = len(keys) == 2 and self.n_classes == 2
+            fractions = [name for name in names if _is_fraction(name)]
+            if fractions:
+                return self._error("whole numbers or names of classes", f"{fractions[0]}")
+            remedy = Remedy.POSITIVE_LABEL if is_two else Remedy.CLASS_NAMES
+            return self._error("integers", f"text such as {names[0]!r}", remedy)
+        first = self.first_label or 0
+        if [whole[0] - first, whole[-1] - first] == [1, self.n_classes]:  # the most common mistake
+            got = f"labels from {whole[0]} to {whole[-1]}"
+            return self._error(f"between {first} and {first + self.n_classes - 1}", got, Remedy.FIRST_LABEL)
+        if self.n_classes == len(whole) == 2 and not set(whole) & set(IGNORED[::2]):  # -1 and 1
+            return self._error("between 0 and 1", f"labels {whole[0]} and {whole[1]}", Remedy.POSITIVE_LABEL)
+        return self.outside(whole[0], whole[-1])
+
+    def outside(self, lowest: int, highest: int) -> LabelError:
+        """Whole numbers beyond the columns; those that usually mark rows without a label have a remedy of their own."""
+        mark = next((label for label in (lowest, highest) if label in IGNORED), None)
+        marks = "" if mark is None else f"; {mark} names no class"
+        first = self.first_label or 0
+        expected = f"between {first} and {first + self.n_classes - 1}{marks}"
+        remedy = None if mark is None else Remedy.IGNORE_INDEX
+        return self._error(expected, f"labels from {lowest} to {highest}", remedy)
+
+    def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
+        """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
+        strangers = sorted((key for key in keys if key not in named), key=str)
+        few = _listed(self.names or ())
+        last = (self.first_label or 0) + self.n_classes - 1
+        expected = f"among the class names ({few})"
+        if any(isinstance(key, int) for key in strangers):
+            expected += f", or column numbers from {self.first_label or 0} to {last}"
+        if named and are_numbers:
+            reading = f"by name {strangers[0]!r} is no class, and as column numbers {sorted(named, key=str)[0]!r} is"
+            return self._error(f"{expected}, not both", f"{_listed(sorted(keys, key=str))}: {reading} a name too")
+        mark = next((key for key in strangers if key in IGNORED), None)
+        remedy = None if mark is None else Remedy.IGNORE_INDEX
+        return self._error(expected, repr(strangers[0]), remedy)
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return not float(text).is_integer()
+    except (OverflowError, ValueError):  # infinity, and what is no number
+        return text in ("inf", "-inf")
+
+
+def _listed(names: Collection[Any]) -> str:
+    some = ", ".join(str(name) for name in list(names)[:_MOST_SHOWN])
+    return f"{some}, …" if len(names) > _MOST_SHOWN else some
+
+
+def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
+    """Labels of rows in memory as column numbers; the first rule that is broken is an error.
+
+    >>> rule = LabelRule(n_classes=3, names=("1", "2", "other"))
+    >>> resolve(RawLabels(np.array([1.0, 2.0])), rule).numbers
+    array([0, 1])
+    """
+    labels = raw.values
+    if not _is_text(labels) and rule.names is None and math.prod(labels.shape):
+        numbers = _numbers_in_range(labels, rule)
+        if numbers is not None:
+            return Resolved(
+                numbers, _classes_of_numbers(raw, rule), LabelMap(rule.n_classes, None, rule.first_label or 0)
+            )
+    distinct = distinct_labels(labels, rule.argument, rule.function)
+    if rule.names is None and rule.sorts:
+        classes = _sorted_classes(to_numpy(labels), distinct, raw.categories, rule)
+        if classes is not None:
+            label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
+            return Resolved(label_map.numbers(labels), classes, label_map)
+    label_map = rule.decide(distinct)
+    return Resolved(label_map.numbers(labels), _classes(raw, rule, label_map, distinct), label_map)
+
+
+def _is_text(labels: Array) -> bool:
+    return isinstance(labels, np.ndarray) and labels.dtype.kind in "UTOMm"
+
+
+def _numbers_in_range(labels: Array, rule: LabelRule) -> Indices | None:
+    """Column numbers that are stored as numbers, without a search for the distinct ones; None if some are none."""
+    xp = namespace(labels)
+    if xp.isdtype(labels.dtype, "real floating"):
+        if not bool(xp.all(xp.isfinite(labels))):
+            got = f"Input {rule.argument} contains NaN or infinity"
+            raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
+        if not bool(xp.all(labels == xp.round(labels))):
+            got = "Unknown label type: continuous numbers"
+            raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
+    numbers = LabelMap(rule.n_classes, None, rule.first_label or 0).numbers(labels)
+    return None if (numbers < 0).any() else numbers
+
+
+def distinct_labels(labels: Array, argument: str, function: str) -> list[Any]:
+    """The distinct labels, in sorted order where they have one; text and numbers side by side have none."""
+    values = to_numpy(labels)
+    if values.dtype.kind in "biuf":
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            got = f"Input {argument} contains NaN or infinity"
+            raise LabelError(argument, function, expected="integers or other whole numbers", got=got)
+        distinct: list[Any] = np.unique(values).tolist()
+        return distinct
+    found = set(values.ravel().tolist())
+    kinds = {type(label) for label in found}
+    if len(kinds) > 1 and (type(None) in kinds or float in kinds) and any(label_key(label) is None for label in found):
+        words = " and ".join(sorted(kind.__name__ for kind in kinds))
+        expected = "of one kind, all numbers or all text, and none missing"
+        raise LabelError(argument, function, expected=expected, got=f"labels of the types {words}")
+    try:
+        return sorted(found)
+    except TypeError:
+        return sorted(found, key=lambda label: (str(type(label)), str(label)))
+
+
+def _classes_of_numbers(raw: RawLabels, rule: LabelRule) -> NDArray[Any]:
+    """What the columns are called where labels are column numbers that are stored as numbers."""
+    is_boolean = namespace(raw.values).isdtype(raw.values.dtype, "bool")
+    return np.array([False, True]) if is_boolean and rule.n_classes == 2 else np.arange(rule.n_classes)
+
+
+def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: list[Any]) -> NDArray[Any]:
+    """The class of each column in the type of the labels, so that a prediction is like a label."""
+    is_text = any(isinstance(label, str) for label in distinct)
+    if label_map.columns is None:
+        counted = np.arange(rule.n_classes)
+        return counted.astype(np.str_) if is_text and rule.sorts else counted
+    keys = [label_key(name) for name in rule.names or ()]
+    if not is_text and all(isinstance(key, int) for key in keys):
+        return np.array(keys)
+    if not is_text and set(keys) == {"True", "False"}:
+        return np.array([key == "True" for key in keys])
+    return np.array([str(name) for name in rule.names or ()])
+
+
+def _sorted_classes(
+    values: NDArray[Any], distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule
+) -> NDArray[Any] | None:
+    """The classes of columns without names, as many as there are distinct labels: by category, or else sorted.
+
+    None where the labels are column numbers. Integers may be names too, such as -1 and 1, unless all those that are no
+    column numbers are values that usually mark rows without a label.
+    """
+    keys = [label_key(label) for label in distinct]
+    by_number = LabelMap(rule.n_classes, None)
+    outside = [key for key in keys if by_number.column(key) < 0]
+    if not outside:
+        return None
+    used = list(categories or ())
+    if len(used) != rule.n_classes:
+        used = [category for category in used if label_key(category) in keys]
+    if len(used) == rule.n_classes:
+        return np.array(used)
+    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and sorted(keys, key=str) != [-1, 1]
+    if has_marks:
+        raise rule.outside(distinct[0], distinct[-1])
+    if len(keys) < 2:
+        got = f"only one class, {distinct[0]!r}"
+        raise LabelError(rule.argument, rule.function, expected="of at least two classes", got=got)
+    if len(keys) != rule.n_classes or len(set(keys)) < len(keys):
+        n_classes = rule.n_classes
+        expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
+        got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
+        raise LabelError(rule.argument, rule.function, expected=expected, got=got)
+    return np.array(distinct) if values.dtype.kind == "O" else np.unique(values)
+
+
+def order_with_positive(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
+) -> tuple[LabelMap, tuple[str, ...] | None, bool]:
+    """How labels of two classes are read where one is said to be positive, their names, and whether columns swap.
+
+    The class of the positive label becomes column 1, and columns and labels move together. One number per row is about
+    the positive class. Without names, labels other than 0 and 1 name the two columns, the second the positive one.
+    """
+    function = rule.function
+    if rule.n_classes != 2:
+        expected = f"left out: it is for two classes, and there are {rule.n_classes}"
+        raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+    if rule.names is not None:
+        label_map = rule.decide(distinct)
+        column = LabelMap(2, rule.columns_by_name()).column(positive)
+        if column < 0:
+            expected = f"one of {' and '.join(repr(str(name)) for name in rule.names)}"
+            raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+        return label_map, tuple(str(name) for name in rule.names), column == 0
+    keys = sorted({label_key(label) for label in distinct}, key=lambda key: (str(type(key)), key))
+    wanted = label_key(positive)
+    if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
+        wanted = str(bool(wanted))
+    by_number = LabelMap(2, None, rule.first_label or 0)
+    counts = all(by_number.column(key) >= 0 for key in keys)
+    if counts and not has_one_column and by_number.column(positive) >= 0:
+        swaps = by_number.column(positive) == 0
+        return by_number, ("0", "1") if swaps else None, swaps
+    if len(keys) > 2 or wanted not in keys:
+        expected = f"of at most two kinds, one of them the positive {positive!r}"
+        raise LabelError(rule.argument, function, expected=expected, got=_listed([repr(key) for key in keys]))
+    negative = next((key for key in keys if key != wanted), None)
+    columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
+    label_map = LabelMap(2, columns)
+    if negative is None or (negative, wanted) == (0, 1):
+        return label_map, None, False
+    return label_map, (str(negative), str(wanted)), False
+
+
+def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:
+    """The labels that mark rows without one: none, one or several integers."""
+    marks = [] if ignore_index is None else np.ravel(ignore_index).tolist()
+    if any(type(mark) is not int for mark in marks):
+        raise ParameterError("ignore_index", function, expected="an integer or several", got=repr(ignore_index))
+    return tuple(marks)
+
+
+def are_marks(labels: NDArray[Any], marks: Sequence[int]) -> Flags:
+    """Which labels are marks of rows without one, however they are stored.
+
+    >>> are_marks(np.array([2, 255]), (255,)), are_marks(np.array(["cat", "-1"]), (-1,))
+    (array([False,  True]), array([False,  True]))
+    """
+    if not marks:
+        return np.zeros(labels.shape, dtype=np.bool_)
+    if labels.dtype.kind in "biuf":
+        return np.isin(labels, marks)
+    flat = labels.ravel().tolist()
+    known = {label: label_key(label) in marks for label in set(flat)}
+    return np.array([known[label] for label in flat], dtype=np.bool_).reshape(labels.shape)
+
+
+def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, function: str) -> Flags:
+    """Which rows have a label, where `ignore_index`, one or several, marks those without one; at least one has."""
+    raw = to_numpy(raw_labels(labels, argument, function).values)
+    kept = ~are_marks(raw, check_marks(ignore_index, function))
+    if not kept.any():
+        expected = "of at least one row that 'ignore_index' does not leave out"
+        raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
+    return kept
+
+
+def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+    """The names of the columns as text, if there is a different one for each; None if they have none."""
+    if names is None:
+        return None
+    texts = tuple(str(name) for name in names)
+    if not len(texts) == len(set(texts)) == n_classes:
+        expected = f"{n_classes} different names, one for each column"
+        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(texts))} different ones")
+    return texts
+
+
+def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
+    """The positions of the columns `wanted` among `names`; None if the order is the same, or there are no names.
+
+    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
+    array([1, 0])
+    """
+    if names is None or wanted is None:
+        return None
+    given = [str(name) for name in names]
+    texts = [str(name) for name in wanted]
+    if given == texts:
+        return None
+    if sorted(given) != sorted(texts):
+        strangers = [name for name in given if name not in texts] or [name for name in texts if name not in given]
+        got = f"{strangers[0]!r} in one of them only"
+        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
+    position = {name: i for i, name in enumerate(given)}
+    return np.array([position[name] for name in texts])
+
+
+def check_targets(
+    labels: Any, shape: tuple[int, ...], ignore_index: IgnoreIndex, argument: str, function: str
+) -> tuple[Indices, Flags]:
+    """Ones and zeros of several labels, of the shape of their scores; and which of them are known."""
+    target = to_numpy(as_array(labels, argument, function))
+    check_shape(target, shape, argument, function, ", ones and zeros, one column per label")
+    known = labelled_rows(target, ignore_index, argument, function)
+    rule = LabelRule(2, argument=argument, function=function)
+    numbers = np.zeros(target.shape, dtype=np.int64)
+    distinct = distinct_labels(target[known], argument, function)
+    if any(LabelMap(2, None).column(label) < 0 for label in distinct):
+        if target.dtype.kind == "f" and any(not float(label).is_integer() for label in distinct):
+            got = "Unknown label type: continuous numbers"
+            raise LabelError(argument, function, expected="integers or other whole numbers", got=got)
+        raise rule.outside(int(distinct[0]), int(distinct[-1]))
+    numbers[known] = LabelMap(2, None).numbers(target[known])
+    return numbers, known

@@ -1,0 +1,416 @@
+"""The predictions of a classifier with their labels in memory: the one type that fits, metrics and evaluations take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from html import escape
+from itertools import groupby
+from typing import Any, Self, TypedDict, TypeVar, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import (
+    Array,
+    Flags,
+    Indices,
+    Vector,
+    in_library_of,
+    namespace,
+    on_gpu,
+    take_label,
+    to_numpy,
+)
+from refocal._groups import Groups, as_groups
+from refocal._validation import check_number
+from refocal.errors import ParameterError
+from refocal.maps.softmax import log_softmax
+from refocal.rows.labels import IgnoreIndex, LabelMap, column_order
+from refocal.rows.scores import model_log_probabilities
+
+# The number of classes that a notebook, or the line about what was read, shows by name.
+MOST_SHOWN = 6
+# The number of classes read together: as many as share the bytes that memory delivers at once.
+COLUMNS = 16
+
+
+class RowDetails(TypedDict, total=False):
+    """Options of rows besides their scores and labels; see `Predictions.from_logits`."""
+
+    weight: Any
+    class_names: Sequence[str] | None
+    first_label: int
+    positive_label: Any
+    ignore_index: IgnoreIndex
+    renormalise: bool
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from, and how their columns and labels were understood; empty where they were given as arrays.
+
+    >>> Origin("test.csv", ("no", "yes"), "label", "by name").labels_by
+    'by name'
+    """
+
+    place: str = ""
+    columns: tuple[str, ...] = ()
+    """The columns or arrays that hold the scores."""
+    labels: str = ""
+    """The column, the array or the file of the labels."""
+    labels_by: str = ""
+    """How labels became column numbers."""
+    unused: tuple[str, ...] = ()
+    """Columns that were not used."""
+    n_columns: int = 0
+    """The number of all columns."""
+    swapped: bool = False
+    """Whether the positive label moved the two columns."""
+
+    def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
+        """What was read, in one line.
+
+        >>> source = Origin("test.csv", ("no", "yes"), "label", "by name", ("id",), 4)
+        >>> source.sentence(("no", "yes"), positive=1)
+        'classes: no, yes (columns of test.csv); labels: label, by name; positive: yes; 1 of 4 columns not used: id'
+        """
+        names = _listed([str(name) for name in classes])
+        kind = "columns" if len(self.columns) > 1 else f"column {self.columns[0]}" if self.columns else "columns"
+        parts = [f"classes: {names} ({kind} of {self.place})" if self.place else f"classes: {names}"]
+        if self.labels:
+            parts.append(f"labels: {self.labels}, {self.labels_by}" if self.labels_by else f"labels: {self.labels}")
+        if positive is not None:
+            parts.append(f"positive: {classes[positive]}")
+        if self.unused:
+            parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(self.unused)}")
+        return "; ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    some = ", ".join(names[:MOST_SHOWN])
+    return f"{some} and {len(names) - MOST_SHOWN:,} more" if len(names) > MOST_SHOWN else some
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedRows:
+    """Scores (N, C) with their labels, weights, names of classes and groups."""
+
+    values: Array
+    labels: Indices
+    input: str
+    weight: NDArray[np.float64] | None = None
+    class_names: tuple[str, ...] | None = None
+    groups: Groups = field(default_factory=dict)
+    """The groups of the rows, one array for each column of groups."""
+    source: Origin = field(default_factory=Origin)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, or of labels."""
+        return int(self.values.shape[-1])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Indices) -> Self:
+        """Some of the rows, possibly repeated."""
+        weight = None if self.weight is None else self.weight[rows]
+        groups = {name: column[rows] for name, column in self.groups.items()}
+        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
+
+    def in_order_of(self, class_names: Sequence[str] | None) -> Self:
+        """The same rows with the columns in the order of these names; unchanged if either has none.
+
+        >>> from refocal.io import Predictions
+        >>> rows = Predictions.from_logits([[2.0, 0.5]], ["dog"], class_names=["dog", "cat"])
+        >>> other = rows.in_order_of(["cat", "dog"])
+        >>> other.values, other.labels
+        (array([[0.5, 2. ]]), array([1]))
+        """
+        order = column_order(self.class_names, class_names, f"{type(self).__name__}.in_order_of")
+        return self if order is None else self.reordered(order)
+
+    def reordered(self, order: Indices) -> Self:
+        """The same rows with the columns in another order; `order` has their present positions."""
+        values = self.values[:, in_library_of(self.values, order)]
+        labels = np.argsort(order)[self.labels] if self.labels.ndim == 1 else self.labels[:, order]
+        names = None if self.class_names is None else tuple(self.class_names[i] for i in order)
+        return replace(self, values=values, labels=labels, class_names=names)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions(CheckedRows):
+    """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
+
+    The caller states which of them the numbers are; it is never guessed. `values` keep their dtype and may be
+    memory-mapped; `labels` are integers from 0 to C-1. For two classes one number per row is enough, the probability or
+    the log-odds of class 1, the positive class; it is stored as two columns. `classes` has the class of each column.
+
+    If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2); they
+    are column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0.
+    What fits both ways or neither is refused. Rows of weight 0 are left out.
+
+    >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
+    Predictions(2 rows, 2 classes, logits, float64)
+    >>> rows = Predictions.from_probabilities([0.2, 0.9], ["on time", "late"], positive_label="late")
+    >>> rows.labels, rows.class_names, rows.positive
+    (array([0, 1]), ('on time', 'late'), 1)
+    """
+
+    label_map: LabelMap | None = None
+    """How labels became column numbers, for labels that come later."""
+    given_classes: NDArray[Any] | None = None
+    """The class of each column in the type of the labels, where that is not text or a number from 0 on."""
+
+    @classmethod
+    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
+        """Rows of logits, before any softmax.
+
+        Options: `weight` is (N,); `class_names`, one for each column, are what labels may be; `first_label` is 1 if
+        labels start at 1; `positive_label` is the label of class 1, the positive class of two. Rows whose label is
+        `ignore_index`, or one of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have
+        one row per pixel. The columns of a data frame are names of classes.
+
+        >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [2, 1], first_label=1).labels
+        array([1, 0])
+        """
+        return _of(logits, labels, "logits", **options)
+
+    @classmethod
+    def from_probabilities(cls, probabilities: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
+        """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
+
+        `renormalise` divides each row by its sum, where probabilities were rounded.
+        """
+        return _of(probabilities, labels, "probabilities", **options)
+
+    @classmethod
+    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
+        """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
+
+        >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
+        array([[ 0. , -1.5],
+               [ 0. ,  2. ]])
+        """
+        return _of(log_odds, labels, "log-odds", **options)
+
+    @classmethod
+    def from_top_k(
+        cls, log_p: Any, indices: Any, labels: Any, n_classes: int, *, weight: Any = None, **options: Any
+    ) -> Predictions:
+        """Log-probabilities of the k best classes (N, k), as returned by interfaces of language models.
+
+        The others are approximated by `refocal.io.TopK`, which takes the options and more rows than fit into memory.
+
+        >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
+        >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
+        Predictions(2 rows, 1,000 classes, logits, float32)
+        """
+        from refocal.io.language import TopK
+
+        rows = TopK(log_p, indices, labels, n_classes, **options)
+        return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 2 where only the probability of class 1 is stored."""
+        return 2 if self.binary else int(self.values.shape[-1])
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The class of each column: its name, or its number where the columns have no names."""
+        if self.given_classes is not None:
+            return self.given_classes
+        return np.arange(self.n_classes) if self.class_names is None else np.array(self.class_names)
+
+    @property
+    def positive(self) -> int | None:
+        """The positive class, 1, of two-class data; None for more classes."""
+        return 1 if self.n_classes == 2 else None
+
+    @property
+    def logits(self) -> Array:
+        """The values themselves, or the logarithms of the probabilities."""
+        return model_log_probabilities(self.values) if self.input == "probabilities" else self.values
+
+    def reordered(self, order: Indices) -> Self:
+        """The same rows with the columns in another order; `order` has their present positions."""
+        classes = None if self.given_classes is None else self.given_classes[order]
+        return replace(super().reordered(order), given_classes=classes, label_map=None)
+
+    def with_groups(self, groups: Any) -> Predictions:
+        """The same rows with the groups that they belong to: one array, or several columns by their names.
+
+        >>> rows = Predictions.from_probabilities([0.2, 0.9], [0, 1]).with_groups({"region": ["north", "south"]})
+        >>> rows.groups["region"].tolist()
+        ['north', 'south']
+        """
+        return replace(self, groups=as_groups(groups, len(self), "Predictions.with_groups"))
+
+    def name_of(self, label: int) -> str:
+        """The name of a class; its number where there is none."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
+    def described(self) -> str:
+        """What was read and how it was understood, in one line."""
+        return self.source.sentence(self.class_names or tuple(map(str, self.classes)), self.positive)
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks, from the labels alone: memory-mapped values are not read."""
+        counts = np.bincount(self.labels, minlength=self.n_classes)
+        order = np.argsort(-counts, kind="stable")
+        names = [f"{self.name_of(int(k))} ({counts[k]:,})" for k in order]
+        facts = [
+            ("rows", f"{len(self):,}"),
+            ("classes", _listed(names)),
+            ("rows of a class", f"{counts.min():,} to {counts.max():,}"),
+            ("values", f"{self.input}, {self.values.dtype}"),
+            ("weights", "none" if self.weight is None else f"{self.weight.min():g} to {self.weight.max():g}"),
+        ]
+        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts)
+        return f"<table><tbody>{body}</tbody></table>"
+
+    # What metrics measure: rows of probabilities, of two classes that of class 1 alone.
+
+    def as_probabilities(self) -> Predictions:
+        """The same rows with the model's probabilities, of two classes that of class 1."""
+        rows = self
+        if self.input != "probabilities":
+            values = log_softmax(self.values) if self.input == "logits" else self.values
+            rows = replace(self, values=namespace(values).exp(values), input="probabilities")
+        return rows.of_positive()
+
+    def as_log_probabilities(self) -> Predictions:
+        """The same rows with the logarithms of the model's probabilities."""
+        if self.input == "log-probabilities":
+            return self
+        values = log_softmax(self.values) if self.input == "logits" else model_log_probabilities(self.values)
+        return replace(self, values=values, input="log-probabilities")
+
+    @property
+    def binary(self) -> bool:
+        """Whether only the probability of class 1 is stored."""
+        return bool(self.values.ndim == 1)
+
+    @property
+    def weights(self) -> Vector:
+        """The weight of each row; 1 where none was given."""
+        return np.ones(len(self.labels)) if self.weight is None else self.weight
+
+    def of_positive(self) -> Predictions:
+        """Two classes as the probability of class 1, which their metrics use; more classes unchanged."""
+        if self.binary or self.n_classes > 2:
+            return self
+        return replace(self, values=self.values[:, 1])
+
+    def reduced(self) -> Predictions:
+        """The same rows reduced to the confidence and whether the prediction was correct."""
+        confidence, correct = self.confidence()
+        return probability_rows(correct.astype(np.int64), confidence, self.weight)
+
+    def event(self, label: int) -> tuple[Vector, Flags]:
+        """The probability of class `label` in each row, and whether it occurred."""
+        p = unit(self.values if self.binary else self.values[:, label])
+        return (1.0 - p if self.binary and label == 0 else p), self.labels == label
+
+    @cached_property
+    def labels_on_device(self) -> Array:
+        """The labels, on the device of the probabilities."""
+        return in_library_of(self.values, self.labels)
+
+    def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
+        """`event` of rising classes, on a GPU where these are; columns are read together as fast as one alone."""
+        if self.binary:
+            yield from map(self.event, labels)
+            return
+        if on_gpu(self.values):
+            for label in labels:
+                yield self.values[:, label], self.labels_on_device == label
+            return
+        for first, some in groupby(labels, key=lambda label: label - label % COLUMNS):
+            table = unit(self.values[:, first : first + COLUMNS].T)
+            for label in some:
+                yield table[label - first], self.labels == label
+
+    def confidence_on_device(self) -> tuple[Array, Array]:
+        """As `confidence`, on the device of the probabilities."""
+        if not on_gpu(self.values) or self.binary:
+            return self.confidence()
+        confidence, predicted = self.values.max(-1)
+        return confidence, predicted == self.labels_on_device
+
+    @cached_property
+    def top(self) -> tuple[Vector, Flags, Indices]:
+        """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
+        if self.binary:
+            p = unit(self.values)
+            predicted = (p > 0.5).astype(np.int64)
+            return np.maximum(p, 1.0 - p), predicted == self.labels, predicted
+        index = namespace(self.values).argmax(self.values, axis=1)
+        confidence = unit(take_label(self.values, index))
+        predicted = to_numpy(index).astype(np.int64, copy=False)
+        return confidence, predicted == self.labels, predicted
+
+    def confidence(self) -> tuple[Vector, Flags]:
+        """What calibration is measured on: class 1 of two, else the top class."""
+        if self.binary:
+            return self.event(1)
+        return self.top[:2]
+
+
+def probability_rows(
+    labels: Indices,
+    values: Array,
+    weight: Vector | None = None,
+    input: str = "probabilities",  # noqa: A002
+) -> Predictions:
+    """Checked probabilities, (N, C) or those of class 1 alone, with their labels, for metrics."""
+    return Predictions(values, labels, input, weight)
+
+
+def unit(values: Array) -> Vector:
+    """float64 within [0, 1]; a copy only where one is needed."""
+    vector = np.ascontiguousarray(to_numpy(values), dtype=np.float64)
+    if vector.min() < 0.0 or vector.max() > 1.0:
+        return np.clip(vector, 0.0, 1.0)
+    return vector
+
+
+def _of(values: Any, labels: Any, kind: str, **options: Any) -> Predictions:
+    from refocal.rows.gate import Arguments, read_rows
+
+    argument = kind.replace("-", "_")
+    names = Arguments(argument, "labels", "weight")
+    return read_rows(values, labels, kind, names=names, function=f"Predictions.from_{argument}", **options)
+
+
+CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
+
+
+def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
+    """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
+
+    With several labels per row, rows with equally many labels are spread evenly.
+
+    >>> from refocal.io import Predictions
+    >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)
+    >>> validation, test = split(rows, 0.5)
+    >>> np.bincount(validation.labels), np.bincount(test.labels)
+    (array([3, 2]), array([3, 2]))
+    """
+    check_number(fraction, "fraction", "split", above=0.0, below=1.0)
+    n = len(predictions)
+    shuffled = np.random.default_rng(seed).permutation(n)
+    kind = predictions.labels.reshape(n, -1).sum(axis=1)
+    by_class = shuffled[np.argsort(kind[shuffled], kind="stable")]
+    # Every (1/fraction)-th row of the classes laid end to end: no class can miss its share by a whole row.
+    steps = np.floor(np.arange(n + 1) * fraction + 1e-9)
+    is_first = np.diff(steps) > 0
+    if not 0 < np.count_nonzero(is_first) < n:
+        raise ParameterError("fraction", "split", expected=f"such that {n} rows give two parts", got=repr(fraction))
+    return predictions.take(np.sort(by_class[is_first])), predictions.take(np.sort(by_class[~is_first]))

@@ -1,0 +1,277 @@
+"""The gate for rows in blocks: raw rows of a part of a data set in, checked `Predictions` out, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import (
+    NUMBERS,
+    Flags,
+    Indices,
+    row_blocks,
+    to_numpy,
+    two_columns,
+)
+from refocal._groups import as_groups
+from refocal._validation import (
+    FINITE_LABELS,
+    FINITE_ROWS,
+    IGNORED,
+    INPUTS,
+    SUM_TOLERANCE,
+    check_option,
+    not_finite,
+)
+from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
+from refocal.rows.labels import LabelMap, LabelRule, are_marks, label_key, order_with_positive, raw_labels
+from refocal.rows.predictions import Origin, Predictions
+from refocal.rows.scores import bad_rows
+
+
+class RawRows(NamedTuple):
+    """Some rows as a file, an array or a caller has them; `where` and `first_row` say their place, for messages.
+
+    >>> RawRows([[2.0, 0.5]], ["cat"], where="rows.csv").where
+    'rows.csv'
+    """
+
+    values: Any
+    labels: Any
+    """As they are stored: numbers, text or Python's objects; None where there are none."""
+    weight: Any = None
+    where: str = "the rows"
+    first_row: int = 0
+    kept: Mapping[str, Any] = {}
+    """Further columns by name, which writers pass on."""
+    groups: Mapping[str, Any] = {}
+    """Columns of groups that the rows belong to."""
+    n_lost: int = 0
+    """How many rows before these, or between them, could not be read at all."""
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How raw rows are understood: what their columns and labels mean, and what becomes of bad rows.
+
+    >>> raw = RawRows(np.array([[2.0, 0.5], [np.nan, 1.0]]), ["dog", "cat"])
+    >>> rows, n_bad = RowReader(2, class_names=("cat", "dog"), skip_bad_rows=True).read(raw)
+    >>> rows.labels, n_bad
+    (array([1]), 1)
+    """
+
+    n_classes: int
+    input: str = "logits"
+    class_names: tuple[str, ...] | None = None
+    """The names of the columns, in the order in which rows are read; labels may be these names."""
+    whole_names: tuple[str, ...] = ()
+    """The names with the beginning that they share; labels may be these as well."""
+    first_label: int | None = None
+    positive_label: Any = None
+    ignore_index: tuple[int, ...] = ()
+    """Labels of rows that have none, which are left out."""
+    sorts: bool = False
+    """Whether labels name columns without names in sorted order, as in scikit-learn."""
+    skip_bad_rows: bool = False
+    renormalise: bool = False
+    """Whether rows of rounded probabilities are divided by their sums."""
+    function: str = "fit"
+    order: Indices | None = None
+    """The positions of the columns in the raw rows, where they are read in another order."""
+    label_map: LabelMap | None = None
+    """How labels of all rows are read, as column numbers of the raw rows; None: each block decides for itself."""
+    classes: tuple[Any, ...] | None = None
+    """The class of each column in the type of the labels, where labels named columns without names."""
+    source: Origin = field(default_factory=Origin)
+
+    def __post_init__(self) -> None:
+        check_option(self.input, INPUTS, "input", self.function)
+
+    @property
+    def rule(self) -> LabelRule:
+        """What decides how labels are read."""
+        names = self.class_names
+        if names is not None and self.order is not None:  # as the raw rows have the columns
+            names = tuple(names[i] for i in np.argsort(self.order))
+        options = (self.whole_names, self.first_label, self.sorts, "y", self.function)
+        return LabelRule(self.n_classes, names, *options)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the labels of all rows must be known before those of any can be read."""
+        if self.label_map is not None:
+            return False
+        return self.positive_label is not None or self.rule.needs_distinct
+
+    def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
+        """The reader that knows how labels of which these are the distinct ones are read."""
+        rule = self.rule
+        labels = [label for label in distinct if label_key(label) not in self.ignore_index]
+        if self.skip_bad_rows:
+            both = (LabelMap(self.n_classes, rule.columns_by_name()), LabelMap(self.n_classes, None))
+            labels = [label for label in labels if any(label_map.column(label) >= 0 for label_map in both)]
+        if self.positive_label is not None:
+            label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
+            order = np.array([1, 0]) if swaps and not has_one_column else None
+            if names is not None and order is not None:
+                names = (names[1], names[0])
+            return replace(self, label_map=label_map, class_names=names, order=order)
+        if (
+            rule.names is None
+            and rule.sorts
+            and any(LabelMap(self.n_classes, None).column(each) < 0 for each in labels)
+        ):
+            classes = tuple(sorted(labels, key=lambda label: (str(type(label)), label)))
+            if len(classes) != self.n_classes:
+                expected = f"of {self.n_classes} distinct classes, as X has columns"
+                got = f"{len(classes)} distinct labels"
+                got += f" from {classes[0]!r} to {classes[-1]!r}" if classes else ""
+                raise LabelError("y", self.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
+            columns = {label_key(label): i for i, label in enumerate(classes)}
+            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=classes)
+        return replace(self, label_map=rule.decide(labels))
+
+    def in_order(self, order: Indices) -> Self:
+        """The reader of the same rows with the columns in another order; `order` has their present positions."""
+        names = None if self.class_names is None else tuple(self.class_names[i] for i in order)
+        classes = None if self.classes is None else tuple(self.classes[i] for i in order)
+        whole = order if self.order is None else self.order[order]
+        return replace(self, class_names=names, classes=classes, order=whole)
+
+    def read(self, raw: RawRows, check: bool = True) -> tuple[Predictions, int]:
+        """Checked rows, and how many bad ones were left out: none unless `skip_bad_rows` is set, where one is an error.
+
+        Rows without a label or of weight 0 are left out as well, and not counted.
+        """
+        values = self.matrix(raw)
+        rows = self._shaped(raw._replace(values=values))
+        numbers = self._numbers(rows)
+        weight = rows.weight
+        kept = ~are_marks(rows.labels, self.ignore_index)
+        if weight is not None:
+            kept &= weight != 0.0  # NaN is kept, and is an error below
+        n_bad = 0
+        if check or self.skip_bad_rows or (numbers < 0).any():
+            bad = self._bad_rows(rows, numbers) & kept
+            if bad.any() and not self.skip_bad_rows:
+                raise self._error_of(rows, int(np.argmax(bad)), numbers)
+            n_bad = int(np.count_nonzero(bad))
+            kept &= ~bad
+        some: Any = slice(None) if kept.all() else kept
+        groups = as_groups(rows.groups, len(numbers), self.function) if _has_groups(rows.groups) else {}
+        values = values[some]
+        if self.input != "probabilities" and values.dtype.kind != "f":
+            values = values.astype(np.float64)
+        read = Predictions(
+            values,
+            numbers[some],
+            "probabilities" if self.input == "probabilities" else "logits",
+            None if weight is None else weight[some],
+            groups={name: column[some] for name, column in groups.items()},
+        )
+        if self.order is not None:
+            read = read.reordered(self.order)
+        return replace(read, class_names=self.class_names), n_bad
+
+    def matrix(self, raw: RawRows) -> NDArray[Any]:
+        """The scores of raw rows, one column per class; one number per row becomes two columns."""
+        values: NDArray[Any] = to_numpy(raw.values)
+        if values.dtype.kind not in "fiub":
+            got = f"dtype {values.dtype} in {raw.where}"
+            raise DataError("X", self.function, expected=NUMBERS, got=got)
+        if values.ndim == 1 and self.n_classes == 2:
+            values = two_columns(values, self.input)
+        if values.ndim != 2 or values.shape[1] != self.n_classes:
+            expected = f"of {self.n_classes} columns in every block, as in the first"
+            raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
+        if self.renormalise:
+            sums = values.sum(axis=1, keepdims=True, dtype=np.float64)
+            values = np.divide(values, sums, out=np.full(values.shape, np.nan), where=sums > 0)
+        return values
+
+    def _shaped(self, raw: RawRows) -> RawRows:
+        """Raw rows with arrays of labels and weights, one for each row."""
+        if raw.labels is None:
+            raise LabelError("y", self.function, expected="given, one label for each row", got=f"none in {raw.where}")
+        labels = to_numpy(raw_labels(raw.labels, "y", self.function).values)
+        weight = None if raw.weight is None else np.asarray(to_numpy(raw.weight), dtype=np.float64)
+        for name, column in (("y", labels), ("sample_weight", weight)):
+            if column is not None and tuple(column.shape) != raw.values.shape[:1]:
+                got = f"shape {tuple(column.shape)} in {raw.where}"
+                expected = f"of shape {raw.values.shape[:1]}, one for each row"
+                raise ShapeError(name, self.function, expected=expected, got=got)
+        return raw._replace(labels=labels, weight=weight)
+
+    def _numbers(self, raw: RawRows) -> Indices:
+        """The column of each label, as the raw rows have the columns; -1 where a label has none: a bad row."""
+        if self.label_map is not None:
+            return self.label_map.numbers(raw.labels)
+        rule = self.rule
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        if rule.names is None:
+            return by_number.numbers(raw.labels)
+        by_name = LabelMap(self.n_classes, rule.columns_by_name())
+        named = by_name.numbers(raw.labels)
+        counted = by_number.numbers(raw.labels)
+        # No name could be a column number: a block whose labels are no names has column numbers.
+        if self.first_label is not None:
+            return np.where(counted >= 0, counted, named)
+        return named if (named >= 0).any() else counted
+
+    def _bad_rows(self, raw: RawRows, numbers: Indices) -> Flags:
+        bad = np.zeros(len(numbers), dtype=np.bool_)
+        for some in row_blocks(len(bad), self.n_classes):  # what is computed stays in the cache
+            bad[some] = bad_rows(raw.values[some], self.input)
+        outside = numbers < 0
+        bad |= outside
+        if self.input != "probabilities":
+            column = np.where(outside, 0, numbers)
+            bad |= np.take_along_axis(raw.values, column[:, None], axis=1)[:, 0] == -np.inf
+        if raw.weight is not None:
+            bad |= ~((raw.weight >= 0.0) & (raw.weight < np.inf))
+        return bad
+
+    def _error_of(self, raw: RawRows, row: int, numbers: Indices) -> InputError:
+        """What is wrong with one row, and where."""
+        place = f"row {raw.first_row + row} of {raw.where}"
+        if numbers[row] < 0:
+            return self._label_error(raw.labels[row], place)
+        if raw.weight is not None and not 0.0 <= raw.weight[row] < np.inf:
+            got = f"{raw.weight[row]} in {place}"
+            return DataError("sample_weight", self.function, expected="finite and not negative", got=got)
+        return self.score_error(raw.values[row], place)
+
+    def _label_error(self, label: Any, place: str) -> LabelError:
+        label = label.item() if isinstance(label, np.generic) else label
+        key = label_key(label)
+        remedy = Remedy.IGNORE_INDEX if key in IGNORED else None
+        first = self.first_label or 0
+        numbers = f"whole numbers from {first} to {first + self.n_classes - 1}"
+        if self.class_names is None:
+            if isinstance(key, str) and not isinstance(label, (bool, float)):
+                got = f"text such as {label!r} in {place}"
+                return LabelError("y", self.function, expected="integers", got=got, remedy=Remedy.CLASS_NAMES)
+            return LabelError("y", self.function, expected=numbers, got=f"{label} in {place}", remedy=remedy)
+        shown = ", ".join(self.class_names[:6]) + (", …" if self.n_classes > 6 else "")
+        expected = f"among the class names ({shown})"
+        if isinstance(key, int):
+            expected += f", or {numbers} of which none is such a name"
+        return LabelError("y", self.function, expected=expected, got=f"{label!r} in {place}", remedy=remedy)
+
+    def score_error(self, values: NDArray[Any], place: str) -> DataError:
+        """What is wrong with the scores of one row."""
+        if self.input == "probabilities":
+            expected = f"rows of probabilities: at least 0, and 1 in sum within {SUM_TOLERANCE:g}"
+            got = f"{place}, which sums to {values.sum(dtype=np.float64):.6g}"
+            return DataError("X", self.function, expected=expected, got=got)
+        if np.isnan(values).any() or not np.isfinite(values.max()):
+            return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
+        return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def _has_groups(groups: Any) -> bool:
+    return groups is not None and not (isinstance(groups, Mapping) and not groups)

@@ -73,7 +73,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next_that_writes_the_same_file
     code = "import os, sys; from refocal._files import replace_atomically\n"
     code += "with replace_atomically(sys.argv[1]) as part:\n    part.write_text('half'); os.kill(os.getpid(), 9)"
     for name in ("c.json", "other.json"):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)  # noqa: S603
     assert len(list(tmp_path.glob(".*.part"))) == 2
     (tmp_path / ".c.json.mine.part").write_text("not of this package")
     write_atomically(tmp_path / "c.json", "new")

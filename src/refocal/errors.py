@@ -52,6 +52,7 @@ class Remedy(Enum):
     LABELS = "Name theirs with labels=, also a .npy file that holds them."
     CLASS_NAMES = "Give the names of all classes with class_names=."
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
+    OVERWRITE = "To have it replaced or removed, say overwrite=True."
     MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (

@@ -21,7 +21,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, load
 from refocal.cli import printing
 from refocal.cli.run import run
 from refocal.engine import Pass
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.io import apply, blocks, datasets, open_rows, read, rows_of
 from refocal.io import files as files_module
@@ -441,3 +441,128 @@ def test_mapped_archives_are_not_copied(tmp_path):
     assert TemperatureScaling().fit(rows).fit_report_["n_samples"] == 60_000
     with pytest.raises(ValueError, match="of shape"):
         rows_of(LOGITS, LABELS[:-1])
+
+
+def tables_in(folder):
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "relation"),
+    [
+        ("rows", "rows", "is"),
+        ("rows", "rows/out", "lies inside"),
+        ("rows", "rows/out.csv", "lies inside"),
+        ("rows", ".", "contains"),
+        ("rows", "link", "is"),
+        ("rows", "link/out", "lies inside"),
+        ("link", "rows/out", "lies inside"),
+        ("rows/part0.parquet", "rows/part0.parquet", "is"),
+        ("rows/part0.parquet", "rows", "contains"),
+        ("rows/*.parquet", "rows", "has a file of"),
+        ("rows/*.parquet", "rows/part0.parquet", "has a file of"),
+        ("rows/*.parquet", "rows/probs.parquet", "matches"),
+        ("**/*.parquet", "results", "matches"),
+        ("r*/part?.parquet", "results", "matches"),
+        ("file://{}/rows", "rows/out", "lies inside"),
+        ("linking", "probs", "is linked from"),
+    ],
+)
+def test_an_output_that_is_read_is_refused(folder, tmp_path, fitted, monkeypatch, path, output, relation):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "linking").mkdir()
+    (tmp_path / "probs").mkdir()
+    (tmp_path / "linking" / "a.parquet").symlink_to(tmp_path / "probs" / "a.parquet")
+    before = {file: (folder / file).read_bytes() for file in tables_in(folder)}
+    with pytest.raises(ParameterError, match=f"which {relation} ") as caught:
+        apply(fitted, path.format(tmp_path), output)
+    assert caught.value.argument == "output"
+    assert {file: (folder / file).read_bytes() for file in tables_in(folder)} == before
+
+
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [("rows", "probs"), ("rows/part*.parquet", "rows/probs.csv"), ("rows/*.parquet", "rows/out"), ("rows", "rows2")],
+)
+def test_an_output_beside_what_is_read_is_written(folder, tmp_path, fitted, monkeypatch, path, output):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert sum(each.n_rows for each in apply(fitted, path, output)) == 3000
+
+
+def test_an_output_may_not_be_the_file_of_the_labels(tmp_path, fitted):
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    with pytest.raises(ParameterError, match="another file than those that are read"):
+        apply(fitted, tmp_path / "logits.npy", tmp_path / "labels.npy", labels=tmp_path / "labels.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "labels.npy"), LABELS)
+
+
+def test_tables_of_sources_that_are_gone_are_refused_or_removed(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    apply(fitted, folder, output)
+    (folder / "part0.parquet").rename(folder / "first.parquet")
+    with pytest.raises(ParameterError, match=r"with 'part0\.parquet' instead\. .* overwrite=True"):
+        apply(fitted, folder, output)
+    assert tables_in(output) == [f"part{i}.parquet" for i in range(4)]
+    written = apply(fitted, folder, output, overwrite=True)
+    assert tables_in(output) == ["first.parquet", "part1.parquet", "part2.parquet", "part3.parquet"]
+    assert [each.was_there for each in written] == [False, True, True, True]
+    assert sum(pq.read_metadata(output / file).num_rows for file in tables_in(output)) == 3000
+
+
+def test_tables_of_others_are_refused_or_removed_and_other_files_stay(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    (output / "more").mkdir(parents=True)
+    for name in ("part0.parquet", "more/theirs.parquet", "_hidden.parquet"):
+        frame_of(0, 10).to_parquet(output / name)
+    (output / "README.md").write_text("about these files")
+    with pytest.raises(ParameterError, match=r"with 'more/theirs\.parquet', 'part0\.parquet' instead"):
+        apply(fitted, folder, output)
+    assert pq.read_metadata(output / "part0.parquet").num_rows == 10
+    apply(fitted, folder, output, overwrite=True)
+    assert tables_in(output) == ["_hidden.parquet", *(f"part{i}.parquet" for i in range(4))]
+    assert (output / "README.md").exists()
+
+
+def test_an_output_that_was_cut_is_written_again(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    apply(fitted, folder, output)
+    whole = (output / "part2.parquet").read_bytes()
+    for n_bytes in (len(whole) // 2, 3, 0):
+        (output / "part2.parquet").write_bytes(whole[:n_bytes])
+        assert [each.was_there for each in apply(fitted, folder, output)] == [True, True, False, True]
+        assert pq.read_table(output / "part2.parquet").num_rows == 1200
+    (output / f".part2.parquet.{'0' * 32}.part").write_bytes(whole[:100])
+    apply(fitted, folder, output)
+    assert sorted(file.name for file in output.iterdir()) == tables_in(output)
+
+
+def test_bad_rows_are_counted_again_by_a_run_that_goes_on(folder, tmp_path, fitted):
+    frame = frame_of(0, 700)
+    frame.loc[[3, 5], "logit_cat"] = np.nan
+    frame.to_parquet(folder / "part0.parquet")
+    for there in (False, True):
+        written = apply(fitted, folder, tmp_path / "probs", skip_bad_rows=True)
+        assert [each.was_there for each in written] == [there] * 4
+        assert [each.n_skipped for each in written] == [2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_the_output_of_a_file_without_rows_has_the_columns_of_the_others(tmp_path, fitted, ending):
+    (tmp_path / "rows").mkdir()
+    for name, rows in (("a", slice(0, 0)), ("b", slice(0, 50))):
+        frame = frame_of(rows.start, rows.stop).assign(id=[f"id {i}" for i in range(rows.stop)])
+        file = tmp_path / "rows" / f"{name}.{ending}"
+        if ending == "parquet":
+            frame.to_parquet(file)
+        elif ending == "csv":
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_json(file, orient="records", lines=True)
+    written = apply(fitted, tmp_path / "rows", tmp_path / "probs")
+    assert [each.n_rows for each in written] == [0, 50]
+    first, second = (pq.read_schema(tmp_path / "probs" / f"{name}.parquet") for name in "ab")
+    assert first == second
+    assert {"id", "label", "probabilities"} <= set(first.names)

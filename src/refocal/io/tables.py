@@ -123,9 +123,15 @@ class JsonTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         rows = self._parsed(next(self._texts(FIRST_TEXT), b""), 0)
+        self.n_rows = None if rows else 0
         names = dict.fromkeys(name for row in rows for name in row)
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
+
+    def _check(self, wanted: Sequence[str]) -> None:
+        """Without a line there is nothing that could lack a column."""
+        if self.n_rows != 0:
+            super()._check(wanted)
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0

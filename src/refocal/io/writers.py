@@ -26,11 +26,15 @@ LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")
 # Types of pyarrow that a cell of text cannot hold.
 NESTED = (*LISTS, "struct<", "map<")
-# The metadata key under which a Parquet file records its source.
-MADE_FROM = b"refocal"
+# The metadata keys under which a Parquet file records its source, and how many rows could not be used.
+MADE_FROM, N_SKIPPED = b"refocal", b"refocal_rows_skipped"
+
+Notes = Mapping[bytes, str]
+"""What a file records about itself, where its format can; complete when the last rows have been added."""
 
 ColumnValues = Mapping[str, Any]
 """Arrays of NumPy or pyarrow by their names."""
+NO_NOTES: Notes = {}
 Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
 
@@ -75,7 +79,7 @@ def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, 
 
 
 @contextmanager
-def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """Columns of lists, in the precision that the probabilities have; the first rows tell the types of the columns."""
     arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     with ExitStack() as stack:
@@ -92,7 +96,7 @@ def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
                     columns[name] = in_arrow(each)
             table = arrow.table(columns)
             if writer is None:
-                opened = parquet.ParquetWriter(file, table.schema.with_metadata({MADE_FROM: made_from}))
+                opened = parquet.ParquetWriter(file, table.schema.remove_metadata())
                 writer = stack.enter_context(opened)
             try:
                 writer.write_table(table.cast(writer.schema))
@@ -108,10 +112,12 @@ def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
                 return arrow.array(_flat(cells))
 
         yield add
+        if writer is not None and notes:
+            writer.add_key_value_metadata({key.decode(): value for key, value in notes.items()})
 
 
 @contextmanager
-def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def text_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """Lines below the names of the columns, with all digits of the numbers."""
     with file.open("w", encoding="utf-8", newline="") as out:
         lines = csv.writer(out, delimiter=SEPARATORS[ending], lineterminator="\n")
@@ -159,7 +165,7 @@ def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") ->
 
 
 @contextmanager
-def json_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def json_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """One object per row; rows with NaN, which JSON lacks, are null."""
     with file.open("w", encoding="utf-8") as out:
 
@@ -179,7 +185,7 @@ def _json_cells(column: Any) -> list[Any]:
 
 
 @contextmanager
-def array_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """A .npz file of arrays, or a .npy file of the probabilities alone; written when all rows are there."""
     parts: list[dict[str, NDArray[Any]]] = []
     yield parts.append

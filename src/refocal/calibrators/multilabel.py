@@ -107,6 +107,7 @@ class MultiLabelCalibration(Calibrator):
         rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else np.array(names)
         super().fit(rows, progress=progress)
         self.fit_report_["n_samples"] = n_known
+        self.fit_report_["n_rows"] = math.prod(shape[:-1])
         _check_feature_names(self, X, reset=True)
         return self
 

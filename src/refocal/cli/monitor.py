@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from typer import Exit
 
 import refocal
+from refocal._outputs import guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
@@ -55,6 +56,12 @@ def monitor(
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
     """
+    rows = [*(batches or []), *(outcomes or [])]
+    read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
+    for file in (state, state.with_suffix(refocal.monitor.monitor.WAITING)):
+        guard_output(file, rows, argument="state", **read)
+    if output is not None:
+        guard_output(output, rows, **read)
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)

@@ -33,6 +33,7 @@ def guard_output(
     *,
     files: Iterable[Place | None] = (),
     kind: str | None = None,
+    is_folder: bool = False,
     overwrite: bool = False,
     function: str,
     argument: str = "output",
@@ -40,8 +41,9 @@ def guard_output(
     """Refuse an output before anything is computed.
 
     It may not be, contain or lie inside a place that `rows` are read from (a file, a folder, a pattern), nor be one of
-    the other `files` that are read. Of an output of some `kind`, a JSON file that exists and is of another one is
-    replaced with `overwrite` only. Symbolic links are followed.
+    the other `files` that are read; if it `is_folder`, its tables may not match a pattern either. Of an output of some
+    `kind`, a JSON file that exists and is of another one is replaced with `overwrite` only. Symbolic links are
+    followed.
 
     >>> guard_output("rows/probs", ["rows"], function="apply")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -49,7 +51,7 @@ def guard_output(
     """
     target = Path(output).resolve()
     for place in rows:
-        if place is not None and (relation := _relation(target, os.fspath(place))):
+        if place is not None and (relation := _relation(target, os.fspath(place), is_folder)):
             expected = "a place apart from what is read"
             got = f"{os.fspath(output)!r}, which {relation} {os.fspath(place)!r}"
             raise ParameterError(argument, function, expected=expected, got=got)
@@ -93,14 +95,14 @@ def guard_folder(
         file.unlink()
 
 
-def _relation(target: Path, place: str) -> str | None:
+def _relation(target: Path, place: str, is_folder: bool) -> str | None:
     """How an output and a place that is read overlap, as a verb; None if they do not."""
     place = place.removeprefix("file://")
     if "://" in place:
         return None
     source = Path(place)
     if has_magic(place) and not source.exists():
-        return _relation_to_pattern(target, place)
+        return _relation_to_pattern(target, place, is_folder)
     source = source.resolve()
     if target == source:
         return "is"
@@ -113,13 +115,14 @@ def _relation(target: Path, place: str) -> str | None:
     return None
 
 
-def _relation_to_pattern(target: Path, pattern: str) -> str | None:
+def _relation_to_pattern(target: Path, pattern: str, is_folder: bool) -> str | None:
     files = [Path(file) for file in glob(pattern, recursive=True)]
     if any(_is_or_contains(target, file) for file in files):
         return "has a file of"
     # What will be written must not match either: the next run would read it.
     steps = Path(os.path.abspath(pattern)).parts
-    written = [target, target / "part-000000.parquet", *(target / f"{file.stem}.parquet" for file in files)]
+    names = ["part-000000.parquet", *(f"{file.stem}.parquet" for file in files)]
+    written = [target / name for name in names] if is_folder else [target]
     return "matches" if any(_matches(path.parts, steps) for path in written) else None
 
 

@@ -151,7 +151,7 @@ def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
     with pytest.raises(ShapeError, match="4 different names, one for each column"):
         open_rows(folder, class_names=["cat", "dog"])
     spoil(folder, "part2.parquet", label=[None, *NAMES[LABELS[701:1900]]])
-    assert run(["fit", str(folder), "-m", "ts", "-o", str(folder / "c.json")]) == 1
+    assert run(["fit", str(folder), "-m", "ts", "-o", str(folder.parent / "c.json")]) == 1
     assert "among the class names. Got None in row 0 of" in capsys.readouterr().err.replace("\n", " ")
     assert TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True)).fit_report_["n_skipped"] == 1
     written = apply(fitted, folder, folder.parent / "probs")
@@ -566,3 +566,59 @@ def test_the_output_of_a_file_without_rows_has_the_columns_of_the_others(tmp_pat
     first, second = (pq.read_schema(tmp_path / "probs" / f"{name}.parquet") for name in "ab")
     assert first == second
     assert {"id", "label", "probabilities"} <= set(first.names)
+
+
+def hive(tmp_path, ending="parquet"):
+    """Rows in folders of days and regions; one region is missing, and one has a blank."""
+    place = tmp_path / "hive"
+    for day, region, rows in (
+        ("1", "west", slice(0, 500)),
+        ("1", "north%20east", slice(500, 1200)),
+        ("2", "west", slice(1200, 2500)),
+        ("2", "__HIVE_DEFAULT_PARTITION__", slice(2500, 3000)),
+    ):
+        folder = place / f"day={day}" / f"region={region}"
+        folder.mkdir(parents=True)
+        frame = frame_of(rows.start, rows.stop)
+        if ending == "parquet":
+            frame.to_parquet(folder / "rows.parquet")
+        else:
+            frame.to_csv(folder / f"rows.{ending}", index=False)
+    return place
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_folders_of_a_data_set_are_columns(tmp_path, fitted, ending):
+    place = hive(tmp_path, ending)
+    for path in (place, f"{place}/day=*/*/rows.{ending}", f"file://{place}"):
+        found = TemperatureScaling().fit(open_rows(path))
+        assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    written = apply(fitted, place, tmp_path / "probs")
+    assert sum(each.n_rows for each in written) == 3000
+    table = pq.ParquetDataset(tmp_path / "probs").read().to_pandas()
+    counts = table.fillna("").groupby(["day", "region"]).size()
+    assert counts.to_dict() == {("1", "west"): 500, ("1", "north east"): 700, ("2", "west"): 1300, ("2", ""): 500}
+    assert len({pq.read_schema(file) for file in (tmp_path / "probs").iterdir()}) == 1
+    apply(fitted, place, tmp_path / "probs.csv")
+    assert pd.read_csv(tmp_path / "probs.csv")["day"].value_counts().to_dict() == {1: 1200, 2: 1800}
+
+
+def test_folders_of_a_data_set_may_be_groups_or_labels(tmp_path, fitted):
+    found = evaluate(open_rows(hive(tmp_path), groups=["day"]), {"ts": fitted})
+    assert {(row.name, row.n) for row in found.after.groups} == {("1", 1200), ("2", 1800)}
+    rows = read(tmp_path / "hive", groups=["region"])
+    assert sorted(set(rows.groups["region"])) == ["None", "north east", "west"]
+    for i, name in enumerate(NAMES):
+        place = tmp_path / "named" / f"label={name}"
+        place.mkdir(parents=True)
+        frame = frame_of(0, 3000)
+        frame[frame.label == i].drop(columns="label").to_parquet(place / "a.parquet")
+    again = TemperatureScaling().fit(open_rows(tmp_path / "named"))
+    assert again.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+
+
+def test_a_column_of_a_file_is_not_replaced_by_a_folder(tmp_path, fitted):
+    (tmp_path / "rows" / "day=1").mkdir(parents=True)
+    frame_of(0, 50).assign(day="of the file").to_parquet(tmp_path / "rows" / "day=1" / "a.parquet")
+    apply(fitted, tmp_path / "rows", tmp_path / "probs.csv", values="logit_*")
+    assert set(pd.read_csv(tmp_path / "probs.csv")["day"]) == {"of the file"}

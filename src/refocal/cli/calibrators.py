@@ -137,7 +137,7 @@ def apply(
     from refocal.calibrators._answers import further_names, group_columns, what_is_written
 
     _check_written(logits, output)
-    guard_output(output, [logits], files=[calibrator, columns.labels], function="refocal apply")
+    guard_output(output, files=[calibrator], function="refocal apply")  # of rows and labels refocal.io.apply does
     fitted = options.load_calibrator(calibrator)
     if groups is not None and set(groups) != set(group_columns(fitted)):
         known = " and ".join(group_columns(fitted)) or "no groups"

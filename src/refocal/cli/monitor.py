@@ -77,7 +77,9 @@ def monitor(
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
-    notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
+    notes = [
+        _add(watched, file, period or refocal.io.files.stem_of(file), ids, fitted, reading) for file in batches or []
+    ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
     advice, history = watched.advice(), watched.history()
@@ -100,12 +102,13 @@ def monitor(
 def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
-    period: str,
+    period: str | None,
     ids: str | None,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:
-    """Add a batch; says what became of it."""
+    """Add a batch, whose period is by default called as the file is; says what became of it."""
+    period = period or refocal.io.files.stem_of(file)
     groups, has = reading.get("groups", []), [] if ids is None else refocal.io.readers.names_in(file)
     found = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))

@@ -329,7 +329,7 @@ def _names_of(calibrator: refocal.calibrators.Calibrator | None) -> list[str] | 
 
 def is_text_file(place: Path | str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
-    return Path(place).is_file() and Path(place).suffix.lower() in refocal.io.files.TEXT
+    return Path(place).is_file() and refocal.io.files.ending_of(place) in refocal.io.files.TEXT
 
 
 @contextmanager

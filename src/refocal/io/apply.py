@@ -29,7 +29,7 @@ from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
-from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
+from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table
 from refocal.io.readers import open_parts
 from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, N_SKIPPED, columns_of
@@ -148,7 +148,8 @@ def apply(
     if ending == ".gz":
         raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
     kind, groups, of_labels = calibrator.input, group_columns(calibrator), os.fspath(labels) if labels else None
-    guard_output(output, [path], files=[of_labels], function="apply")
+    is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
+    guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     which = (kind, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
     query = Query(*which, keeping=True, bad=[] if skip_bad_parts else None)
     parts, reading = open_parts(path, query, row_axes=calibrator.row_axes)
@@ -160,7 +161,7 @@ def apply(
         reading = replace(reading, input="logits")
     predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in query.bad or ()]
-    if ending in (*ARRAYS, *TABLES) and not target.is_dir():
+    if not is_folder:
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
@@ -290,7 +291,7 @@ def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
 
 def _names(parts: Sequence[Part]) -> list[str]:
     """Files are named after those they come from, where these have different names; else they are numbered."""
-    stems = [Path(part.where).stem for part in parts]
+    stems = [stem_of(part.where) for part in parts]
     if all(isinstance(part, Table) for part in parts) and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from refocal._validation import INPUTS, check_option
 from refocal.errors import FormatError, Remedy
@@ -31,6 +32,8 @@ class Contents:
     """Whether the file holds one array without a name."""
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
+    partitions: Mapping[str, str | None] = MappingProxyType({})
+    """The columns that are folders of a data set, key=value, which are no classes, with their value."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,8 @@ def choose(contents: Contents, query: Query) -> Columns:
     elif (query.values or query.input) in contents.nested:
         classes = [query.values or query.input]
     else:
-        classes = class_columns(contents, query.values, {labels, query.weight, *query.groups}, query.input)
+        taken = {labels, query.weight, *query.groups, *contents.partitions}
+        classes = class_columns(contents, query.values, taken, query.input)
         class_names = names_of(classes)
     if query.labelled and labels is None:
         raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)

@@ -22,7 +22,7 @@ from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
 from refocal.io.datasets import Map, of_parts
-from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
+from refocal.io.files import TABLES, Options, check_expansion, ending_of, files_of, is_several, refusing
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import open_table, table_parts
@@ -86,7 +86,8 @@ def read(
     Parameters
     ----------
     path : path
-        .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns).
+        .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns). Text may be compressed:
+        .csv.gz.
     input : "logits", "probabilities" or "log-odds"
         What the numbers are; never guessed. Log-odds are one number per row for two classes.
     values : str, optional
@@ -174,9 +175,9 @@ def open_rows(
     Parameters
     ----------
     path : path or address
-        A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
-        knows (s3://…), a Zarr group, or a file that `refocal.io.read` reads; .npy and uncompressed .npz files are
-        mapped.
+        A folder of tables (.parquet, .csv, .tsv, .jsonl), whose folders key=value are columns, a pattern such as
+        "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr group, or a file that `refocal.io.read`
+        reads; .npy and uncompressed .npz files are mapped.
     input, values, labels, weight, groups, class_names, first_label, ignore_index
         As for `refocal.io.read`; labels may be names of classes.
     skip_bad_rows : bool
@@ -229,7 +230,7 @@ def open_source(place: str, query: Query) -> Values | list[Table]:
         found = read_source(place, replace(query, labels=None, labelled=False))
         return found._replace(labels=open_arrays(query.labels).get("labels"), first_label=0)
     if _is_tables(place):
-        return table_parts(files_of(place, query.options), query)
+        return table_parts(place, query)
     contents = open_arrays(place, query.options)
     columns = choose(contents, query)
     y = contents.get(columns.labels[0]) if columns.labels else None
@@ -280,11 +281,11 @@ def open_parts(
 def names_in(path: str | os.PathLike[str]) -> list[str]:
     """The names of the arrays or columns of a file, or of the first file of a data set."""
     place = os.fspath(path)
-    return (open_table(files_of(place)[0]) if _is_tables(place) else open_arrays(place)).names
+    return (open_table(files_of(place)[0], place=place) if _is_tables(place) else open_arrays(place)).names
 
 
 def _is_tables(place: str) -> bool:
-    return is_several(place) or Path(place).suffix.lower() in TABLES
+    return is_several(place) or ending_of(place) in TABLES
 
 
 def _gathered(parts: Sequence[Table]) -> Values:

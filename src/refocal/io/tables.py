@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Columns, Query
-from refocal.io.files import JSON_LINES, SEPARATORS
+from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, partitions_of
 from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number, objects
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
@@ -56,7 +55,11 @@ class TextTable(Table):
 
     @property
     def _separator(self) -> str:
-        return SEPARATORS[Path(self.where).suffix.lower()]
+        return SEPARATORS[ending_of(self.where)]
+
+    @property
+    def _n_cells(self) -> int:
+        return len(self.names) - len(self.partitions)
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
@@ -107,15 +110,15 @@ class TextTable(Table):
             rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
             next(rows)
             while some := list(islice(rows, PLAIN_ROWS)):
-                misfits = [(i, len(row)) for i, row in some if len(row) != len(self.names)]
+                misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
                 if misfits and not self.query.lenient:
                     raise self._misfit(*misfits[0])
                 self.n_lost += len(misfits)
-                whole = [row for _, row in some if len(row) == len(self.names)]
+                whole = [row for _, row in some if len(row) == self._n_cells]
                 yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
-        return FormatError(f"{self.where}: row {row} has {n_cells} of {len(self.names)} cells.")
+        return FormatError(f"{self.where}: row {row} has {n_cells} of {self._n_cells} cells.")
 
 
 class JsonTable(Table):
@@ -201,18 +204,20 @@ class JsonTable(Table):
 TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
 
 
-def open_table(file: str, query: Query = ANYTHING) -> Table:
-    """A file of a table, by its ending; Parquet if that is another one."""
-    return TABLE_OF.get(Path(file).suffix.lower(), ParquetTable)(file, query)
+def open_table(file: str, query: Query = ANYTHING, place: str | None = None) -> Table:
+    """A file of a table, by its ending; Parquet if that is another one. `place` is the data set that it is of."""
+    partitions = {} if place is None else partitions_of(file, place)
+    return TABLE_OF.get(ending_of(file), ParquetTable)(file, query, partitions)
 
 
-def table_parts(files: Sequence[str], query: Query) -> list[Table]:
-    """One part per file; the columns are those of the first that has rows."""
+def table_parts(place: str, query: Query) -> list[Table]:
+    """One part per file of a place; the columns are those of the first that has rows."""
+    files = files_of(place, query.options)
     tables: list[Table] = []
     bad, columns = query.bad, None
     for file in files:
         with _noting(bad):
-            table = open_table(file, query)
+            table = open_table(file, query, place)
             if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
                 columns = table.look()
             tables.append(table)

@@ -622,3 +622,18 @@ def test_a_column_of_a_file_is_not_replaced_by_a_folder(tmp_path, fitted):
     frame_of(0, 50).assign(day="of the file").to_parquet(tmp_path / "rows" / "day=1" / "a.parquet")
     apply(fitted, tmp_path / "rows", tmp_path / "probs.csv", values="logit_*")
     assert set(pd.read_csv(tmp_path / "probs.csv")["day"]) == {"of the file"}
+
+
+def test_a_column_that_a_later_file_lacks_is_named(tmp_path, fitted):
+    (tmp_path / "rows").mkdir()
+    for ending in ("parquet", "csv"):
+        for name, frame in (("a", frame_of(0, 50).assign(source="new")), ("b", frame_of(50, 90))):
+            file = tmp_path / "rows" / f"{name}.{ending}"
+            frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
+        with pytest.raises(FormatError, match=rf"b\.{ending}: no column 'source', which the first file has"):
+            apply(fitted, f"{tmp_path}/rows/*.{ending}", tmp_path / "probs.csv", values="logit_*")
+    for name in "ab":
+        lines = pd.read_csv(tmp_path / "rows" / f"{name}.csv").to_dict("records")
+        (tmp_path / "rows" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    apply(fitted, f"{tmp_path}/rows/*.jsonl", tmp_path / "probs.csv", values="logit_*")
+    assert pd.read_csv(tmp_path / "probs.csv")["source"].fillna("").tolist() == ["new"] * 50 + [""] * 40

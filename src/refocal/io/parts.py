@@ -181,10 +181,10 @@ class Table(Contents):
         """Batches of rows; labels and weight are None where no column holds them."""
         columns, query, counted = self.columns, self.query, 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
-        self._check(wanted)
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.kept = {*kept} - {*wanted}
+        self._check([*wanted, *kept])
         spelt_out = columns.spelt_out
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):

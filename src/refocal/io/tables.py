@@ -132,9 +132,9 @@ class JsonTable(Table):
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
 
     def _check(self, wanted: Sequence[str]) -> None:
-        """Without a line there is nothing that could lack a column."""
+        """Without a line there is nothing that could lack a column, and a field that is passed on may be missing."""
         if self.n_rows != 0:
-            super()._check(wanted)
+            super()._check([name for name in wanted if name not in self.kept])
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0
@@ -150,7 +150,8 @@ class JsonTable(Table):
         kinds = ({int}, {int, float}, {str}, {list})
         types = (arrow.int64(), arrow.float64(), arrow.string(), arrow.list_(arrow.float64()))
         try:
-            schema = [(name, types[[self._kinds[name] <= kind for kind in kinds].index(True)]) for name in columns]
+            kinds_of = {name: self._kinds.get(name, set()) for name in columns}
+            schema = [(name, types[[kinds_of[name] <= kind for kind in kinds].index(True)]) for name in columns]
             parsing = reader.ParseOptions(explicit_schema=arrow.schema(schema), unexpected_field_behavior="ignore")
             whole = reader.ReadOptions(use_threads=False, block_size=len(text))
             table = reader.read_json(io.BytesIO(text), whole, parsing).combine_chunks()

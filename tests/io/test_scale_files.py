@@ -637,3 +637,9 @@ def test_a_column_that_a_later_file_lacks_is_named(tmp_path, fitted):
         (tmp_path / "rows" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     apply(fitted, f"{tmp_path}/rows/*.jsonl", tmp_path / "probs.csv", values="logit_*")
     assert pd.read_csv(tmp_path / "probs.csv")["source"].fillna("").tolist() == ["new"] * 50 + [""] * 40
+
+
+def test_parts_that_a_map_does_not_write_are_an_error(folder, tmp_path, fitted):
+    with pytest.raises(DataError, match=r"'map' of apply must be .* one answer for each of 4 parts. Got 3 answers"):
+        apply(fitted, folder, tmp_path / "probs", map=lambda run, jobs: [run(job) for job in jobs[1:]])
+    assert sum(each.n_rows for each in apply(fitted, folder, tmp_path / "probs")) == 3000

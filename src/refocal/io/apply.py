@@ -26,7 +26,7 @@ from refocal.calibrators._labels import named_classes
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ParameterError, ShapeError, need
+from refocal.errors import DataError, ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
@@ -199,6 +199,9 @@ def _write_folder(
         written.append(done)
         if progress is not None:
             progress(len(written), len(jobs), sum(each.n_rows for each in written))
+    if len(written) != len(jobs):
+        expected = f"like Python's map: one answer for each of {len(jobs):,} parts"
+        raise DataError("map", "apply", expected=expected, got=f"{len(written):,} answers")
     return sorted(written)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from helpers import draw_logits
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
 from refocal.engine import Block
-from refocal.errors import FormatError, ParameterError, ShapeError
+from refocal.errors import FitWarning, FormatError, ParameterError, ShapeError
 from refocal.evaluate import (
     Evaluation,
     compare,
@@ -27,6 +29,7 @@ from refocal.evaluate import (
 from refocal.evaluate._details import banded
 from refocal.evaluate._measure import count_block, finish_sums, join_sums
 from refocal.evaluate.compute import recommended
+from refocal.evaluate.summary import remarks
 from refocal.io import Predictions, blocks, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
@@ -476,3 +479,38 @@ def test_zeros_in_blocks_are_measured_as_in_memory():
             assert apart[name].measures[metric].value == pytest.approx(want.value, rel=1e-4), (name, metric)
     again = TemperatureScaling(input="probabilities")
     assert again.fit(rows).temperature_ == pytest.approx(again.fit(fine, labels).temperature_, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_few_test_rows_recommend_nothing(n_classes):
+    logits, labels = draw_logits(400, n_classes, scale=6.0, temperature=2.5)
+    validation = Predictions.from_logits(logits[:300], labels[:300])
+    for n_rows, is_recommended in ((6, False), (29, False), (100, True)):
+        test = Predictions.from_logits(logits[300 : 300 + n_rows], labels[300 : 300 + n_rows])
+        found = compare(validation, test, ["ts", "vs"], n_resamples=20)
+        assert found.recommended == is_recommended
+        assert ("Recommendation:" in recommendation(found)) == is_recommended
+        if not is_recommended:
+            assert found.chosen == "none"
+            assert recommendation(found) == (
+                "No recommendation: methods cannot be told apart on fewer than 30 test rows."
+            )
+            assert "no method that was tried has a lower one" not in verdict(found)
+            assert "No method improves" not in verdict(found)
+            shown = compare(validation, test, ["ts", "vs"], chosen="ts", n_resamples=20)
+            assert recommendation(shown).startswith("Shown in detail: ts")
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_nothing_is_recommended_where_no_method_helps(n_classes):
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(1200, n_classes))
+    labels = rng.integers(n_classes, size=1200)
+    parts = [Predictions.from_logits(logits[rows], labels[rows]) for rows in (slice(0, 600), slice(600, 1200))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        found = compare(*parts, ["auto", "ts"], n_resamples=20)
+    said = [verdict(found), recommendation(found), *remarks(found)]
+    assert any(text.startswith("No method helps: ") for text in said)
+    assert recommendation(found) == "No recommendation: no method predicts the labels better than guessing."
+    assert not any("Recommendation:" in text or "need no calibration" in text for text in said)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -65,3 +67,27 @@ def test_a_missing_folder_names_the_file(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "nowhere" / "c.json", "new")
     assert caught.value.filename == str(tmp_path / "nowhere" / "c.json")
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_that_writes_the_same_file(tmp_path):
+    code = "import os, sys; from refocal._files import replace_atomically\n"
+    code += "with replace_atomically(sys.argv[1]) as part:\n    part.write_text('half'); os.kill(os.getpid(), 9)"
+    for name in ("c.json", "other.json"):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)  # noqa: S603
+    assert len(list(tmp_path.glob(".*.part"))) == 2
+    (tmp_path / ".c.json.mine.part").write_text("not of this package")
+    write_atomically(tmp_path / "c.json", "new")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left[0] == ".c.json.mine.part"
+    assert left[1].startswith(".other.json.")
+    assert left[2:] == ["c.json"]
+    assert (tmp_path / "c.json").read_text() == "new"
+
+
+def test_the_temporary_file_of_a_run_that_is_still_writing_stays(tmp_path):
+    with replace_atomically(tmp_path / "c.json") as part:
+        part.write_text("first")
+        write_atomically(tmp_path / "c.json", "second")
+        assert part.read_text() == "first"
+    assert (tmp_path / "c.json").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.json"]

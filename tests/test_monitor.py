@@ -184,8 +184,65 @@ def test_monitors_that_do_not_fit_are_not_merged():
     for other, words in ((texts, "of the same kind"), (classes, "a monitor of 2 classes")):
         with pytest.raises(DataError, match=words):
             numbers.merge(other)
+    also_waiting = CalibrationMonitor()
+    also_waiting.update([0.7], ids=["a"])
     with pytest.raises(DataError, match="the id 'a' in both"):
-        waiting.merge(waiting)
+        waiting.merge(also_waiting)
+
+
+def test_the_rows_of_a_monitor_are_merged_once():
+    east, west, both = filled(3, 1), filled(3, 2), CalibrationMonitor()
+    both.merge(east).merge(west)
+    evidence, n_rows = both.e_value, both.summary().n
+    assert both.merged == {east.id: 600, west.id: 600}
+    reloaded = CalibrationMonitor.from_dict(json.loads(json.dumps(both.to_dict())))
+    assert (reloaded.id, reloaded.merged) == (both.id, both.merged)
+    for monitor in (both, reloaded):
+        with pytest.raises(DataError, match=r"merged when it had 600 labelled rows, and has 600 now.* Rows count once"):
+            monitor.merge(east)
+        assert (monitor.e_value, monitor.summary().n) == (evidence, n_rows)
+    east.update([0.4], [1], period=4)
+    with pytest.raises(DataError, match="merged when it had 600 labelled rows, and has 601 now"):
+        both.merge(east)
+    for one, other in ((both, both), (both, reloaded)):
+        with pytest.raises(DataError, match="Got the same monitor"):
+            one.merge(other)
+
+
+def test_monitors_that_share_rows_of_a_third_are_not_merged():
+    east, west, north = filled(3, 1), filled(3, 2), filled(3, 3)
+    one, other = CalibrationMonitor().merge(east).merge(west), CalibrationMonitor().merge(east).merge(north)
+    for first, second in ((one, other), (east, one)):
+        with pytest.raises(DataError, match="has rows of the same monitor"):
+            first.merge(second)
+    assert one.merge(north).summary().n == 1800
+    assert set(CalibrationMonitor().merge(one).merged) == {one.id, east.id, west.id, north.id}
+
+
+def test_a_monitor_that_starts_over_is_another_one():
+    day = filled(2)
+    total = CalibrationMonitor().merge(day)
+    before = day.id
+    day.restart()
+    assert (day.id == before, day.merged) == (False, {})
+    day.update([0.3, 0.6], [0, 1], period=3)
+    assert total.merge(day).summary().n == 402
+
+
+def test_files_of_0_1_0_have_an_id_of_their_content():
+    def old(monitor):
+        data = json.loads(json.dumps(monitor.to_dict()))
+        return {name: value for name, value in data.items() if name not in ("id", "merged")}
+
+    data, other = old(filled(2, 1)), old(filled(2, 2))
+    one, copy, another = map(CalibrationMonitor.from_dict, (data, data, other))
+    assert one.id == copy.id
+    assert one.id != another.id
+    with pytest.raises(DataError, match="Got the same monitor"):
+        one.merge(copy)
+    assert one.merge(another).summary().n == 800
+    empty = old(CalibrationMonitor())
+    assert CalibrationMonitor.from_dict(empty).merge(CalibrationMonitor.from_dict(empty)).summary() is None
 
 
 def test_monitors_with_closed_periods_are_merged_cautiously():

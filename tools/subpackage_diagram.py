@@ -1,7 +1,7 @@
 """Draws docs/subpackages.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/subpackage_diagram.py`.
 
 Subpackages stand in the order of the contract, the most basic at the bottom; an arc leads from a subpackage down to one that it imports from.
-`errors`, `_files`, `_arrays` and `_validation` are left out of the arcs: nearly every subpackage imports them.
+`errors`, `_files`, `_outputs`, `_arrays` and `_validation` are left out of the arcs: nearly every subpackage imports them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "subpackages.svg"
-BASIC = {"errors", "_files", "_arrays", "_validation"}
+BASIC = {"errors", "_files", "_outputs", "_arrays", "_validation"}
 WORDS = {
     "cli": "parse, call one function, print",
     "explore": "the page with sliders",
@@ -37,6 +37,7 @@ WORDS = {
     "rows": "the gate: scores, labels, names → Predictions",
     "_validation": "every other check of what users pass in",
     "_arrays": "the one door to array libraries",
+    "_outputs": "what may be written over",
     "_files": "whole or not at all",
     "errors": "every exception",
 }

@@ -56,6 +56,8 @@ class Remedy(Enum):
         "class_names=…) in place of both, or a data frame."
     )
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
+    OVERWRITE = "To have it replaced or removed, say overwrite=True."
+    MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (
         "Name the columns of the classes with values='logit_*' or values='cat,dog', that of the labels with labels= "

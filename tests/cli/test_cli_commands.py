@@ -346,9 +346,9 @@ def test_columns_are_taken_for_what_they_are_called(refocal, folder):
         losses = [[method["measures"]["log_loss"]["value"] for method in one["methods"]] for one in said]
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
     assert refocal("fit", "b.csv", "--probabilities", "-m", "beta", "-o", "d.json")[0] == 0
-    code, out, _ = refocal("evaluate", "a.csv", "c.json", "d.json", "--probabilities", "--resamples", "5")
-    assert code == 0
-    assert "d failed and was left out" in out  # its columns came in another order
+    code, out, err = refocal("evaluate", "a.csv", "c.json", "d.json", "--probabilities", "--resamples", "5")
+    assert (code, out) == (1, "")
+    assert "d.json: cannot be measured on a.csv: " in err  # its columns came in another order
     for file in ("a", "b"):
         (folder / file).mkdir()
         pd.read_csv(f"{file}.csv").to_parquet(folder / file / "rows.parquet")

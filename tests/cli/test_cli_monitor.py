@@ -73,6 +73,22 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
     assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
 
 
+def test_a_state_is_merged_once(refocal, days):
+    for i, day in enumerate(days):
+        refocal("monitor", f"{day}.csv", "--probability-column", "p", "--state", f"part{i % 2}.json")
+    merge = ("monitor", "--merge", "part0.json", "--merge", "part1.json", "--state", "all.json")
+    assert refocal(*merge)[0] == 0
+    before = CalibrationMonitor.load("all.json").to_dict()
+    code, _, err = refocal(*merge)
+    assert code == 1
+    assert "part0.json: --merge must be a monitor whose rows are not in this one. Got one that was merged when" in err
+    assert "merge all states into a new --state" in err
+    code, _, err = refocal("monitor", "--merge", "all.json", "--state", "all.json")
+    assert code == 1
+    assert "Got the same monitor instead." in err
+    assert CalibrationMonitor.load("all.json").to_dict() == before
+
+
 def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
     ids = [90071992547409931, 90071992547409932, 7]  # the first two are one number in floating point
     pd.DataFrame({"id": ids, "p": [0.1, 0.8, 0.4]}).to_csv(folder / "said.csv", index=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scale_rows import Pairs, make_rows
@@ -23,7 +24,7 @@ from refocal.calibrators._fitted import focal_point
 from refocal.engine import dataset
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
-from refocal.io import Predictions, blocks, load_sample, rows_of
+from refocal.io import Predictions, blocks, load_sample, open_rows, rows_of
 from refocal.io.parts import Mapped
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
 
@@ -375,6 +376,42 @@ def test_bad_rows_can_be_skipped_and_are_counted():
     expected = TemperatureScaling().fit(LOGITS[good], LABELS[good])
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
     assert (found.fit_report_["n_samples"], found.fit_report_["n_skipped"]) == (5997, 3)
+
+
+class Fading:
+    """Blocks of which the last is missing from some iteration on; the first looks at the number of columns only."""
+
+    def __init__(self, whole):
+        self.whole, self.n_iterations = whole, 0
+
+    def __iter__(self):
+        self.n_iterations += 1
+        pairs = [(LOGITS[i : i + 1000], LABELS[i : i + 1000]) for i in range(0, 6000, 1000)]
+        yield from pairs if self.n_iterations <= self.whole else pairs[:-1]
+
+
+@pytest.mark.parametrize("whole", [2, 3])
+def test_rows_that_are_fewer_in_a_later_pass_are_an_error(whole):
+    with pytest.raises(DataError, match=r"the same in every pass: 6,000 rows. Got 5,000 rows in a later pass"):
+        TemperatureScaling().fit(blocks(Fading(whole)))
+
+
+@pytest.mark.parametrize("n_lost", [1, 4])
+def test_answers_that_a_map_loses_are_an_error(n_lost, tmp_path, monkeypatch):
+    monkeypatch.setattr("refocal.io.parts.BLOCK_ROWS", 1000)
+    np.savez(tmp_path / "rows.npz", logits=LOGITS, labels=LABELS)
+    lossy = open_rows(tmp_path / "rows.npz", map=lambda run, parts: [run(part) for part in parts[n_lost:]])
+    expected = rf"'map' .* one answer for each of 6 parts. Got {6 - n_lost} answers"
+    with pytest.raises(DataError, match=expected):
+        TemperatureScaling().fit(lossy)
+
+
+def test_a_file_that_is_cut_after_it_was_opened_is_an_error(tmp_path):
+    pd.DataFrame(LOGITS).add_prefix("logit_").assign(label=LABELS).to_parquet(tmp_path / "a.parquet")
+    rows = open_rows(tmp_path / "a.parquet")
+    pd.DataFrame(LOGITS[:4000]).add_prefix("logit_").assign(label=LABELS[:4000]).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"6,000 rows, as its parts say. Got 4,000 rows in the first pass"):
+        TemperatureScaling().fit(rows)
 
 
 def test_what_cannot_be_done_is_said_at_once(small_sample):

@@ -21,7 +21,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, load
 from refocal.cli import printing
 from refocal.cli.run import run
 from refocal.engine import Pass
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.io import apply, blocks, datasets, open_rows, read, rows_of
 from refocal.io import files as files_module
@@ -151,7 +151,7 @@ def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
     with pytest.raises(ShapeError, match="4 different names, one for each column"):
         open_rows(folder, class_names=["cat", "dog"])
     spoil(folder, "part2.parquet", label=[None, *NAMES[LABELS[701:1900]]])
-    assert run(["fit", str(folder), "-m", "ts", "-o", str(folder / "c.json")]) == 1
+    assert run(["fit", str(folder), "-m", "ts", "-o", str(folder.parent / "c.json")]) == 1
     assert "among the class names. Got None in row 0 of" in capsys.readouterr().err.replace("\n", " ")
     assert TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True)).fit_report_["n_skipped"] == 1
     written = apply(fitted, folder, folder.parent / "probs")
@@ -441,3 +441,205 @@ def test_mapped_archives_are_not_copied(tmp_path):
     assert TemperatureScaling().fit(rows).fit_report_["n_samples"] == 60_000
     with pytest.raises(ValueError, match="of shape"):
         rows_of(LOGITS, LABELS[:-1])
+
+
+def tables_in(folder):
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "relation"),
+    [
+        ("rows", "rows", "is"),
+        ("rows", "rows/out", "lies inside"),
+        ("rows", "rows/out.csv", "lies inside"),
+        ("rows", ".", "contains"),
+        ("rows", "link", "is"),
+        ("rows", "link/out", "lies inside"),
+        ("link", "rows/out", "lies inside"),
+        ("rows/part0.parquet", "rows/part0.parquet", "is"),
+        ("rows/part0.parquet", "rows", "contains"),
+        ("rows/*.parquet", "rows", "has a file of"),
+        ("rows/*.parquet", "rows/part0.parquet", "has a file of"),
+        ("rows/*.parquet", "rows/probs.parquet", "matches"),
+        ("**/*.parquet", "results", "matches"),
+        ("r*/part?.parquet", "results", "matches"),
+        ("file://{}/rows", "rows/out", "lies inside"),
+        ("linking", "probs", "is linked from"),
+    ],
+)
+def test_an_output_that_is_read_is_refused(folder, tmp_path, fitted, monkeypatch, path, output, relation):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "linking").mkdir()
+    (tmp_path / "probs").mkdir()
+    (tmp_path / "linking" / "a.parquet").symlink_to(tmp_path / "probs" / "a.parquet")
+    before = {file: (folder / file).read_bytes() for file in tables_in(folder)}
+    with pytest.raises(ParameterError, match=f"which {relation} ") as caught:
+        apply(fitted, path.format(tmp_path), output)
+    assert caught.value.argument == "output"
+    assert {file: (folder / file).read_bytes() for file in tables_in(folder)} == before
+
+
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [("rows", "probs"), ("rows/part*.parquet", "rows/probs.csv"), ("rows/*.parquet", "rows/out"), ("rows", "rows2")],
+)
+def test_an_output_beside_what_is_read_is_written(folder, tmp_path, fitted, monkeypatch, path, output):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert sum(each.n_rows for each in apply(fitted, path, output)) == 3000
+
+
+def test_an_output_may_not_be_the_file_of_the_labels(tmp_path, fitted):
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    with pytest.raises(ParameterError, match="another file than those that are read"):
+        apply(fitted, tmp_path / "logits.npy", tmp_path / "labels.npy", labels=tmp_path / "labels.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "labels.npy"), LABELS)
+
+
+def test_tables_of_sources_that_are_gone_are_refused_or_removed(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    apply(fitted, folder, output)
+    (folder / "part0.parquet").rename(folder / "first.parquet")
+    with pytest.raises(ParameterError, match=r"with 'part0\.parquet' instead\. .* overwrite=True"):
+        apply(fitted, folder, output)
+    assert tables_in(output) == [f"part{i}.parquet" for i in range(4)]
+    written = apply(fitted, folder, output, overwrite=True)
+    assert tables_in(output) == ["first.parquet", "part1.parquet", "part2.parquet", "part3.parquet"]
+    assert [each.was_there for each in written] == [False, True, True, True]
+    assert sum(pq.read_metadata(output / file).num_rows for file in tables_in(output)) == 3000
+
+
+def test_tables_of_others_are_refused_or_removed_and_other_files_stay(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    (output / "more").mkdir(parents=True)
+    for name in ("part0.parquet", "more/theirs.parquet", "_hidden.parquet"):
+        frame_of(0, 10).to_parquet(output / name)
+    (output / "README.md").write_text("about these files")
+    with pytest.raises(ParameterError, match=r"with 'more/theirs\.parquet', 'part0\.parquet' instead"):
+        apply(fitted, folder, output)
+    assert pq.read_metadata(output / "part0.parquet").num_rows == 10
+    apply(fitted, folder, output, overwrite=True)
+    assert tables_in(output) == ["_hidden.parquet", *(f"part{i}.parquet" for i in range(4))]
+    assert (output / "README.md").exists()
+
+
+def test_an_output_that_was_cut_is_written_again(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    apply(fitted, folder, output)
+    whole = (output / "part2.parquet").read_bytes()
+    for n_bytes in (len(whole) // 2, 3, 0):
+        (output / "part2.parquet").write_bytes(whole[:n_bytes])
+        assert [each.was_there for each in apply(fitted, folder, output)] == [True, True, False, True]
+        assert pq.read_table(output / "part2.parquet").num_rows == 1200
+    (output / f".part2.parquet.{'0' * 32}.part").write_bytes(whole[:100])
+    apply(fitted, folder, output)
+    assert sorted(file.name for file in output.iterdir()) == tables_in(output)
+
+
+def test_bad_rows_are_counted_again_by_a_run_that_goes_on(folder, tmp_path, fitted):
+    frame = frame_of(0, 700)
+    frame.loc[[3, 5], "logit_cat"] = np.nan
+    frame.to_parquet(folder / "part0.parquet")
+    for there in (False, True):
+        written = apply(fitted, folder, tmp_path / "probs", skip_bad_rows=True)
+        assert [each.was_there for each in written] == [there] * 4
+        assert [each.n_skipped for each in written] == [2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_the_output_of_a_file_without_rows_has_the_columns_of_the_others(tmp_path, fitted, ending):
+    (tmp_path / "rows").mkdir()
+    for name, rows in (("a", slice(0, 0)), ("b", slice(0, 50))):
+        frame = frame_of(rows.start, rows.stop).assign(id=[f"id {i}" for i in range(rows.stop)])
+        file = tmp_path / "rows" / f"{name}.{ending}"
+        if ending == "parquet":
+            frame.to_parquet(file)
+        elif ending == "csv":
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_json(file, orient="records", lines=True)
+    written = apply(fitted, tmp_path / "rows", tmp_path / "probs")
+    assert [each.n_rows for each in written] == [0, 50]
+    first, second = (pq.read_schema(tmp_path / "probs" / f"{name}.parquet") for name in "ab")
+    assert first == second
+    assert {"id", "label", "probabilities"} <= set(first.names)
+
+
+def hive(tmp_path, ending="parquet"):
+    """Rows in folders of days and regions; one region is missing, and one has a blank."""
+    place = tmp_path / "hive"
+    for day, region, rows in (
+        ("1", "west", slice(0, 500)),
+        ("1", "north%20east", slice(500, 1200)),
+        ("2", "west", slice(1200, 2500)),
+        ("2", "__HIVE_DEFAULT_PARTITION__", slice(2500, 3000)),
+    ):
+        folder = place / f"day={day}" / f"region={region}"
+        folder.mkdir(parents=True)
+        frame = frame_of(rows.start, rows.stop)
+        if ending == "parquet":
+            frame.to_parquet(folder / "rows.parquet")
+        else:
+            frame.to_csv(folder / f"rows.{ending}", index=False)
+    return place
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
+def test_folders_of_a_data_set_are_columns(tmp_path, fitted, ending):
+    place = hive(tmp_path, ending)
+    for path in (place, f"{place}/day=*/*/rows.{ending}", f"file://{place}"):
+        found = TemperatureScaling().fit(open_rows(path))
+        assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    written = apply(fitted, place, tmp_path / "probs")
+    assert sum(each.n_rows for each in written) == 3000
+    table = pq.ParquetDataset(tmp_path / "probs").read().to_pandas()
+    counts = table.fillna("").groupby(["day", "region"]).size()
+    assert counts.to_dict() == {("1", "west"): 500, ("1", "north east"): 700, ("2", "west"): 1300, ("2", ""): 500}
+    assert len({pq.read_schema(file) for file in (tmp_path / "probs").iterdir()}) == 1
+    apply(fitted, place, tmp_path / "probs.csv")
+    assert pd.read_csv(tmp_path / "probs.csv")["day"].value_counts().to_dict() == {1: 1200, 2: 1800}
+
+
+def test_folders_of_a_data_set_may_be_groups_or_labels(tmp_path, fitted):
+    found = evaluate(open_rows(hive(tmp_path), groups=["day"]), {"ts": fitted})
+    assert {(row.name, row.n) for row in found.after.groups} == {("1", 1200), ("2", 1800)}
+    rows = read(tmp_path / "hive", groups=["region"])
+    assert sorted(set(rows.groups["region"])) == ["missing", "north east", "west"]
+    for i, name in enumerate(NAMES):
+        place = tmp_path / "named" / f"label={name}"
+        place.mkdir(parents=True)
+        frame = frame_of(0, 3000)
+        frame[frame.label == i].drop(columns="label").to_parquet(place / "a.parquet")
+    again = TemperatureScaling().fit(open_rows(tmp_path / "named"))
+    assert again.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+
+
+def test_a_column_of_a_file_is_not_replaced_by_a_folder(tmp_path, fitted):
+    (tmp_path / "rows" / "day=1").mkdir(parents=True)
+    frame_of(0, 50).assign(day="of the file").to_parquet(tmp_path / "rows" / "day=1" / "a.parquet")
+    apply(fitted, tmp_path / "rows", tmp_path / "probs.csv", values="logit_*")
+    assert set(pd.read_csv(tmp_path / "probs.csv")["day"]) == {"of the file"}
+
+
+def test_a_column_that_a_later_file_lacks_is_named(tmp_path, fitted):
+    (tmp_path / "rows").mkdir()
+    for ending in ("parquet", "csv"):
+        for name, frame in (("a", frame_of(0, 50).assign(source="new")), ("b", frame_of(50, 90))):
+            file = tmp_path / "rows" / f"{name}.{ending}"
+            frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
+        with pytest.raises(FormatError, match=rf"b\.{ending}: no column 'source', which the first file has"):
+            apply(fitted, f"{tmp_path}/rows/*.{ending}", tmp_path / "probs.csv", values="logit_*")
+    for name in "ab":
+        lines = pd.read_csv(tmp_path / "rows" / f"{name}.csv").to_dict("records")
+        (tmp_path / "rows" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    apply(fitted, f"{tmp_path}/rows/*.jsonl", tmp_path / "probs.csv", values="logit_*")
+    assert pd.read_csv(tmp_path / "probs.csv")["source"].fillna("").tolist() == ["new"] * 50 + [""] * 40
+
+
+def test_parts_that_a_map_does_not_write_are_an_error(folder, tmp_path, fitted):
+    with pytest.raises(DataError, match=r"'map' of apply must be .* one answer for each of 4 parts. Got 3 answers"):
+        apply(fitted, folder, tmp_path / "probs", map=lambda run, jobs: [run(job) for job in jobs[1:]])
+    assert sum(each.n_rows for each in apply(fitted, folder, tmp_path / "probs")) == 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import sys
@@ -324,3 +325,58 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.npz"]) == 0
     _, found = read_table(tmp_path / "p.csv")
     np.testing.assert_array_equal(np.load("p.npz")["probabilities"], found)
+
+
+def compressed(path):
+    """The same file, compressed, in place of the other."""
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return packed
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".ndjson"])
+def test_compressed_text_is_read_as_other_text_is(tmp_path, fitted, ending, monkeypatch, capsys):
+    for name in ("plain", "packed"):
+        (tmp_path / name).mkdir()
+    options = reading(tmp_path / f"rows{ending}")
+    for i, part in enumerate((slice(0, 900), slice(900, 2000))):
+        for name in ("plain", "packed"):
+            path = write(tmp_path / name / f"{i}{ending}", LOGITS[part], LABELS[part], IDS[part])
+        file = compressed(path)
+    one = read(file, **options)
+    np.testing.assert_array_equal(one.values, LOGITS[900:])
+    np.testing.assert_array_equal(one.labels, LABELS[900:])
+    for place in (tmp_path / "packed", f"{tmp_path}/packed/*.gz", f"file://{tmp_path}/packed"):
+        found = TemperatureScaling().fit(open_rows(place, **options))
+        assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    for name in ("plain", "packed"):
+        apply(fitted, tmp_path / name, tmp_path / f"{name}-probs", **options)
+    for part in ("0.parquet", "1.parquet"):
+        plain, packed = (pq.read_table(tmp_path / f"{name}-probs" / part) for name in ("plain", "packed"))
+        assert plain.equals(packed)
+    monkeypatch.chdir(tmp_path)
+    fitted.save("c.json")
+    more = ["--values", "logit_*"] if options else []
+    assert run(["evaluate", str(file), "c.json", "--resamples", "5", *more]) == 0
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    np.testing.assert_array_equal(read(file, **options).values, LOGITS[900:])
+
+
+def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted, monkeypatch):
+    whole = compressed(write(tmp_path / "rows.csv"))
+    whole.write_bytes(whole.read_bytes()[:-2000])
+    with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
+        read(whole, values="logit_*")
+    whole.write_bytes(b"no gzip at all")
+    with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
+        read(whole, values="logit_*")
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
+    whole.write_bytes(gzip.compress(b"a,b,label\n" + b"0,0,0\n" * 2_000_000))
+    with pytest.raises(FormatError, match="it would unpack"):
+        read(whole)
+    write(tmp_path / "rows.csv")
+    with pytest.raises(FormatError, match=r"rows\.csv: also there as \.gz; the rows would count twice"):
+        open_rows(tmp_path, values="logit_*")
+    with pytest.raises(ParameterError, match="a table that is not compressed"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv.gz")

@@ -111,6 +111,7 @@ class MultiLabelCalibration(Calibrator):
         rows.label_of_row = np.tile(np.arange(shape[-1]), len(target) // shape[-1])[used]
         super().fit(rows, progress=progress)
         self.fit_report_["n_samples"] = n_known
+        self.fit_report_["n_rows"] = math.prod(shape[:-1])
         _check_feature_names(self, X, reset=True)
         return self
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import refocal
+from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, read_or_open
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
@@ -54,6 +55,7 @@ def fit(
     *,
     how: MethodOptions,
     output: Annotated[Path, JSON_FILE] = Path("calibrator.json"),
+    overwrite: bool = False,
     rows: RowOptions,
     blocks: BlockOptions,
 ) -> None:
@@ -61,6 +63,7 @@ def fit(
 
     VALIDATION  ROWS
     -o, --output  Where to write it.
+    --overwrite  Also replace a JSON file that is no calibrator.
 
     refocal fit val.npz -o calibrator.json
     refocal fit val.csv --method fts --objective ece --tolerance 0.01
@@ -68,6 +71,9 @@ def fit(
     refocal fit val.npz --method aps --coverage 0.95 -o sets.json
     refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll
     """
+    guard_output(
+        output, [validation], files=[rows.labels], kind=CALIBRATOR, overwrite=overwrite, function="refocal fit"
+    )
     registry = refocal.calibrators.registry
     reading = rows.arguments()
     settings = how.settings()
@@ -107,6 +113,7 @@ def apply(
     logits: str,
     *,
     output: Path = Path("probs.npz"),
+    overwrite: bool = False,
     columns: ColumnOptions,
     groups: list[str] | None = None,
     blocks: BlockOptions,
@@ -116,6 +123,7 @@ def apply(
     CALIBRATOR  A calibrator written by refocal fit.
     LOGITS  Logits, with or without labels: a file or a data set.
     -o, --output  .npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.
+    --overwrite  Remove other tables from a folder, as of files that are no longer there.
     --groups NAME  Column with groups, as in the fit; by default found by its name.
 
     refocal apply calibrator.json logits.npz -o probs.npz
@@ -124,6 +132,7 @@ def apply(
     from refocal.calibrators._answers import further_names, group_columns, what_is_written
 
     _check_written(logits, output)
+    guard_output(output, files=[calibrator], function="refocal apply")  # of rows and labels refocal.io.apply does
     fitted = options.load_calibrator(calibrator)
     if groups is not None and set(groups) != set(group_columns(fitted)):
         known = " and ".join(group_columns(fitted)) or "no groups"
@@ -132,6 +141,7 @@ def apply(
     is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise, **vars(blocks)}
+    reading["overwrite"] = overwrite
     with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()
 
@@ -145,14 +155,15 @@ def apply(
     problems = [each.problem for each in written if each.problem is not None]
     n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
     n_rows, n_skipped = sum(each.n_rows for each in written), sum(each.n_skipped for each in written)
-    of_rows = {"rows": n_rows, "classes": fitted.n_features_in_, "rows_skipped": n_skipped}
+    columns_are = "labels" if fitted.row_axes == 2 else "classes"
+    of_rows = {"rows": n_rows, columns_are: fitted.n_features_in_, "rows_skipped": n_skipped}
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
     result({"output": str(output), **of_rows, **of_files})
     there = f", {n_before} of them there before" if n_before else ""
     parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{there}"
     unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""
     what = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
-    say(f"Wrote {output}: {what} of {n_rows:,} rows and {fitted.n_features_in_:,} classes{parts}.{unused}")
+    say(f"Wrote {output}: {what} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
     if problems:
         say(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import refocal
+from refocal._outputs import guard_output
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
@@ -42,8 +43,13 @@ def decide(
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
+    if output is not None:
+        guard_output(output, [file], files=[calibrator, costs, scores.labels], function="refocal decide")
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
+    if fitted is not None and fitted.row_axes == 2:
+        why = "a row has several labels, and decide takes one action for a row"
+        raise UsageError(f"{calibrator}: a calibrator of several labels; {why}. Decide label by label in Python.")
     reading = scores.applied_to(fitted)
     with about(file):
         raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)

@@ -11,10 +11,11 @@ from typer import Exit
 
 import refocal
 from refocal._methods import DEMO
+from refocal._outputs import EVALUATION, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, about, read_or_open
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.run import UsageError
+from refocal.cli.run import FileProblem, UsageError
 
 REQUIREMENT_FAILED = 3
 
@@ -39,6 +40,20 @@ def _check_required(require: list[str] | None) -> list[str] | None:
     return require
 
 
+def _check_notes(file: Any) -> Any:
+    """Complain about notes that cannot be shown before anything is computed."""
+    if file is not None:
+        _text_of(Path(file))
+    return file
+
+
+def _text_of(notes: Path) -> str:
+    try:
+        return notes.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileProblem(f"{notes}: --notes must be text in UTF-8; {error}.") from error
+
+
 @dataclass(frozen=True)
 class SharingOptions:
     """The texts of a report besides its numbers, and the requirements on these.
@@ -50,7 +65,7 @@ class SharingOptions:
     """
 
     title: str | None = None
-    notes: Annotated[Path | None, {"exists": True}] = None
+    notes: Annotated[Path | None, {"exists": True, "dir_okay": False, "callback": _check_notes}] = None
     require: Annotated[list[str] | None, {"callback": _check_required}] = None
 
 
@@ -85,6 +100,7 @@ def evaluate(
     *,
     output: Annotated[Path | None, JSON_FILE] = None,
     report: Annotated[Path | None, HTML_FILE] = None,
+    overwrite: bool = False,
     shared: SharingOptions,
     rows: RowOptions,
     resamples: Annotated[int | None, {"min": 1}] = None,
@@ -97,6 +113,7 @@ def evaluate(
     CALIBRATORS  Written by refocal fit; without any, the model alone.
     -o, --output  Write the evaluation here, as JSON.
     --report  Write the HTML report here as well.
+    --overwrite  With -o, also replace a JSON file that is no evaluation.
     --resamples  Resamples of the bootstrap, by default 500; in memory only.
     --seed  Seed of the bootstrap; in memory only.
 
@@ -104,6 +121,7 @@ def evaluate(
     """
     from refocal.calibrators._classes import in_order_of
 
+    _guard(output, report, [test], [*(calibrators or []), rows.labels, shared.notes], overwrite, "evaluate")
     fitted: dict[str, Any] = {}
     for file in calibrators or []:
         if file.stem in fitted or file.stem == "none":
@@ -122,6 +140,9 @@ def evaluate(
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
         found = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
+    for file in calibrators or []:
+        if file.stem in found.failed:
+            raise FileProblem(f"{file}: cannot be measured on {test}: {found.failed[file.stem]}")
     lines = left_out(read.n_skipped, len(read.bad_parts)) if in_blocks else []
     _finish(found, shared, *lines, output=output, report=report)
 
@@ -133,6 +154,7 @@ def compare(
     how: CompareOptions,
     output: Annotated[Path | None, JSON_FILE] = None,
     report: Annotated[Path | None, HTML_FILE] = None,
+    overwrite: bool = False,
     shared: SharingOptions,
     rows: RowOptions,
 ) -> None:
@@ -142,10 +164,12 @@ def compare(
     TEST  Without it, half of the rows are held out for testing.
     -o, --output  Write the evaluation here, as JSON.
     --report  Write the HTML report here as well.
+    --overwrite  With -o, also replace a JSON file that is no evaluation.
 
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
     """
+    _guard(output, report, [validation, test], [rows.labels, shared.notes], overwrite, "compare")
     reading = rows.arguments()
     found = _compared(validation, test, how, shared.title, reading)
     if found.chosen not in refocal.calibrators.registry.GROUPED:
@@ -172,6 +196,7 @@ def report(
     refocal report val.npz test.npz
     refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'
     """
+    guard_output(output, sources, files=[rows.labels, shared.notes], function="refocal report")
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if all(are_evaluations):
         found = [refocal.evaluate.load_evaluation(source) for source in sources]
@@ -193,7 +218,8 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
     refocal diff may.json june.json --fail-if-worse
     """
     first, second = map(refocal.evaluate.load_evaluation, (old, new))
-    changes = refocal.evaluate.differences(first, second)
+    with about(new):
+        changes = refocal.evaluate.differences(first, second)
     result([{**change._asdict(), "verdict": change.verdict} for change in changes])
     measured = {change.measure: refocal.metrics.METRICS[change.measure] for change in changes}
     rows = []
@@ -211,6 +237,22 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):
         raise Exit(REQUIREMENT_FAILED)
+
+
+def _guard(
+    output: Path | None,
+    report: Path | None,
+    rows: list[Any],
+    files: list[Any],
+    overwrite: bool,
+    command: str,
+) -> None:
+    """Refuse the outputs of a command that makes an evaluation, if they are inputs or files of another kind."""
+    of_inputs: dict[str, Any] = {"files": files, "function": f"refocal {command}"}
+    if output is not None:
+        guard_output(output, rows, kind=EVALUATION, overwrite=overwrite, **of_inputs)
+    if report is not None:
+        guard_output(report, rows, argument="report", **of_inputs)
 
 
 def _compared(
@@ -250,17 +292,17 @@ def _finish(
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
     every, data = found if isinstance(found, list) else [found], {"output": str(report)}
+    require = shared.require or ()
+    checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
     if not isinstance(found, list):
         data = found.to_dict()
         if output is not None:
             found.save(output)
         print_evaluation(found)
-    require = shared.require or ()
     if report is not None:
-        text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
+        text = "" if shared.notes is None else _text_of(shared.notes)
         with progress("drawing"):
             refocal.report.write_report(every, report, title=shared.title, notes=text, require=require)
-    checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
     result(data)
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from typer import Exit
 
 import refocal
+from refocal._outputs import guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
@@ -58,6 +59,12 @@ def monitor(
     """
     from refocal.rows.labels import label_key
 
+    rows = [*(batches or []), *(outcomes or [])]
+    read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
+    for file in (state, state.with_suffix(refocal.monitor.monitor.WAITING)):
+        guard_output(file, rows, argument="state", **read)
+    if output is not None:
+        guard_output(output, rows, **read)
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
@@ -73,7 +80,9 @@ def monitor(
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
-    notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
+    notes = [
+        _add(watched, file, period or refocal.io.files.stem_of(file), ids, fitted, reading) for file in batches or []
+    ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
     advice, history = watched.advice(), watched.history()
@@ -96,12 +105,13 @@ def monitor(
 def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
-    period: str,
+    period: str | None,
     ids: str | None,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:
-    """Add a batch; says what became of it."""
+    """Add a batch, whose period is by default called as the file is; says what became of it."""
+    period = period or refocal.io.files.stem_of(file)
     groups = reading.get("groups", [])
     has_ids = ids is not None and ids in refocal.io.readers.names_in(file)
     raw, reader = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if has_ids else reading, fitted)

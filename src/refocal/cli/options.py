@@ -339,7 +339,7 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
 
 def is_text_file(place: Path | str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
-    return Path(place).is_file() and Path(place).suffix.lower() in refocal.io.files.TEXT
+    return Path(place).is_file() and refocal.io.files.ending_of(place) in refocal.io.files.TEXT
 
 
 @contextmanager

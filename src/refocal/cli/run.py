@@ -16,8 +16,9 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-ALIKE = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective positive_label
-          require sample"""
+ARGUMENTS["other"] = "--merge"
+ALIKE = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective output
+          positive_label report require sample state"""
 ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in ALIKE.split()}
 # What stands for characters that the encoding of the output lacks, as that of files on Windows; others are escaped.
 PLAIN = {"−": "-", "–": "-", "→": "->", "…": "...", "≤": "<=", "≥": ">=", "γ": "gamma"}
@@ -33,6 +34,8 @@ REMEDIES = {
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
     Remedy.NAMED_ROWS: "",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
+    Remedy.OVERWRITE: "To have it replaced or removed, add --overwrite.",
+    Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",
     Remedy.ARRAYS: "Say which holds what with --values and --labels.",
     Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, that of the labels "
     "with --labels and that of the weights with --weights.",

@@ -86,6 +86,8 @@ class BlockedDataset(Dataset):
         self.input = reader.input
         self._n_sample = 0
         self._unit = 1.0
+        self._counted: tuple[int, int] | None = None
+        """The rows used and skipped by the first pass."""
 
     @property
     def reader(self) -> RowReader:
@@ -154,7 +156,7 @@ class BlockedDataset(Dataset):
         share = 1.0 if self.n_given is None else (n_sample + 8.0 * n_sample**0.5) / max(self.n_given, 1)
         look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share)
         task = Pass(look_at, partial(_merge, n_sample=n_sample), partial(_start, n_start), True)
-        found, self._ask = self.go_through(task)
+        found, self._ask = self._counted_pass(task)
         self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
         inspected: Inspected | None = found.answer
         function = self.reader.function
@@ -184,7 +186,26 @@ class BlockedDataset(Dataset):
         floor = self.floor if raised else None
         if floor is not None or self._unit != 1.0:
             task = replace(task, map=partial(_with_limits, task.map, floor, self._unit))
-        return self.go_through(task)[0].answer
+        return self._counted_pass(task)[0].answer
+
+    def _counted_pass(self, task: Pass[Any]) -> tuple[Partial, Ask]:
+        """One pass, which must see as many rows as the first.
+
+        A source that yields other rows later, or a `map` that loses answers, would give a result of no data at all.
+        """
+        n_known = self.n_given
+        found, ask = self.go_through(task)
+        counts = (found.n_rows, found.n_skipped)
+        function = self.reader.function
+        if self._counted is None:
+            if n_known is not None and found.n_seen != n_known:
+                expected = f"{n_known:,} rows, as its parts say"
+                raise DataError("X", function, expected=expected, got=f"{found.n_seen:,} rows in the first pass")
+            self._counted = counts
+        if counts != self._counted:
+            expected = f"the same in every pass: {_rows_text(*self._counted)}"
+            raise DataError("X", function, expected=expected, got=f"{_rows_text(*counts)} in a later pass")
+        return found, ask
 
     def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:
         """Sums over all rows that a pass of the engine computes."""
@@ -212,6 +233,10 @@ def _labels_of(raw: RawRows) -> tuple[set[Any], set[int]]:
 
 def _either_labels(first: tuple[set[Any], set[int]], second: tuple[set[Any], set[int]]) -> tuple[set[Any], set[int]]:
     return first[0] | second[0], first[1] | second[1]
+
+
+def _rows_text(n_used: int, n_skipped: int) -> str:
+    return f"{n_used:,} rows and {n_skipped:,} left out" if n_skipped else f"{n_used:,} rows"
 
 
 def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0) -> Inspected:

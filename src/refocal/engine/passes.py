@@ -47,6 +47,11 @@ class Partial(NamedTuple):
     n_left_out: int = 0
     """Rows without a label, or of weight 0."""
 
+    @property
+    def n_seen(self) -> int:
+        """All rows, used or not."""
+        return self.n_rows + self.n_skipped + self.n_left_out
+
 
 def partial(block: Block, task: Pass[Any]) -> Partial:
     """The result of a pass for one block: a few numbers that can be sent, merged in any order, and finished.

@@ -20,6 +20,8 @@ from refocal.rows.predictions import CheckedRows
 
 READ = "rows read"
 SAME_ROWS = "validation and test rows"
+# Of an evaluation of several labels per row, whose `n_test` counts the labels that are known.
+ROWS_OF_LABELS, LABELS_OF_ROWS = "rows of several labels", "labels of a row"
 ABSENT_CLASSES = "classes without a row of the fit"
 
 

@@ -15,13 +15,14 @@ from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators._classes import InOrder, order_of_columns
+from refocal.calibrators._description import FEW_ROWS, is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import RefocalError, ShapeError
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
-from refocal.evaluate._provenance import READ, run_of, same_rows, surface_of
+from refocal.evaluate._provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.summary import sign
@@ -181,7 +182,9 @@ def evaluate(
     True
     """
     check_level(level, "evaluate")
+    several: dict[str, str] = {}
     if isinstance(test, MultiLabelPredictions):
+        several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
         test = test.pooled()
     report, failures = progress or (lambda *_: None), Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
@@ -194,7 +197,16 @@ def evaluate(
     else:
         found = measure_rows(test, _in_order(usable, test), report, failures.of, **options)
     warn_of_groups(usable, found.groups)
-    picked = recommended(found.of, usable, test.n_classes, level) if chosen is None else chosen
+    # On fewer rows the intervals of differences do not hold either: they rest on means of many rows being normal.
+    can_recommend = found.n_rows >= FEW_ROWS and not all(
+        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in found.of.values()
+    )
+    if chosen is not None:
+        picked = chosen
+    elif can_recommend:
+        picked = recommended(found.of, usable, test.n_classes, level)
+    else:
+        picked = NONE
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
@@ -209,10 +221,10 @@ def evaluate(
         input=test.input,
         level=level,
         chosen=picked,
-        recommended=chosen is None,
+        recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of(found.notes | _read(test), calibrators),
+        run=run_of({**several, **found.notes, **_read(test)}, calibrators),
         failed=failures.reasons,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from refocal.errors import DataError
 from refocal.evaluate.evaluation import Evaluation
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
@@ -51,6 +52,9 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     >>> {change.verdict for change in differences(found, found)}
     {'statistically indistinguishable'}
     """
+    if old.n_classes != new.n_classes:
+        expected = f"an evaluation of {old.n_classes} classes, as the old one"
+        raise DataError("new", "differences", expected=expected, got=f"one of {new.n_classes} classes")
     pairs = {CHOSEN: (old.after, new.after)}
     names = {method.name for method in old.methods}
     pairs |= {method.name: (old[method.name], method) for method in new.methods if method.name in names}

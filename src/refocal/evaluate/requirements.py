@@ -45,12 +45,12 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     """
     checks = []
     for text, measure, sign, target, percent in parse_requirements(requirements):
-        metric, found = METRICS[measure], _value(evaluation.after, measure)
+        metric, found = METRICS[measure], _value(evaluation, evaluation.after, measure)
         try:
             limit, source = float(target) / (100.0 if percent else 1.0), ""
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
-            limit, source = _value(evaluation[target], measure), f" of {target}"
+            limit, source = _value(evaluation, evaluation[target], measure), f" of {target}"
         required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
         said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
         checks.append(Check(text, OPERATORS[sign](metric.judged(found), metric.judged(limit)), said))
@@ -73,9 +73,25 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
         if METRICS[parts[1]].signed and parts[3].startswith("-"):
             expected = f"a limit of 0 or more: {parts[1]} is compared by its distance from 0"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
+        if METRICS[parts[1]].unit == "%" and not parts[4] and _is_above_one(parts[3]):
+            expected = f"a share from 0 to 1 or a percentage, such as '{parts[1]}{parts[2]}{parts[3]}%'"
+            raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
         parsed.append((text, *parts.groups()))
     return parsed
 
 
-def _value(method: Measured, measure: str) -> float:
-    return method.measures[measure].value if measure in method.measures else method.values[measure]
+def _is_above_one(target: str) -> bool:
+    """Whether the target of a requirement is a number, not a method, and larger than any share."""
+    try:
+        return float(target) > 1.0
+    except ValueError:
+        return False
+
+
+def _value(evaluation: Evaluation, method: Measured, measure: str) -> float:
+    values = {**method.values, **{name: each.value for name, each in method.measures.items()}}
+    if measure not in values:
+        known = ", ".join(name for name in METRICS if name in values)
+        expected = f"about a measure of this evaluation, which is of {evaluation.n_classes} classes: {known}"
+        raise ParameterError("require", "check_requirements", expected=expected, got=repr(measure))
+    return values[measure]

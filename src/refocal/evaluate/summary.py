@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._provenance import ABSENT_CLASSES, SAME_ROWS, SAME_ROWS_REMARK
+from refocal.evaluate._provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
 from refocal.evaluate.evaluation import Evaluation, GroupRow, Measured
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
@@ -107,7 +107,11 @@ def _verdict_of_two(evaluation: Evaluation) -> str:
         off = f"{percent(abs(bias.value))} points too {'high' if bias.value > 0 else 'low'}"
         first = f"The mean probability of {name} is {mean} %, but it occurs in {rate} % of the rows: {off}"
     if after.name == NONE:
-        tried = "" if len(evaluation.methods) == 1 else ", and no method that was tried has a lower one"
+        tried = (
+            ""
+            if len(evaluation.methods) == 1 or not evaluation.recommended
+            else ", and no method that was tried has a lower one"
+        )
         return f"{first}. The log-loss is {after.measures['log_loss'].value:.4f}{tried}."
     loss = after.against_none["log_loss"]
     says = change(sign(loss), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
@@ -138,6 +142,10 @@ def recommendation(evaluation: Evaluation) -> str:
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
+        if evaluation.n_test < FEW_ROWS:
+            return f"No recommendation: methods cannot be told apart on fewer than {FEW_ROWS} test rows."
+        if _are_guessing(evaluation):
+            return "No recommendation: no method predicts the labels better than guessing."
         return "Shown in detail: the predictions as they are."
     by_loss = "methods for two classes are ranked by log-loss."
     if best.name == NONE:
@@ -162,7 +170,7 @@ def recommendation(evaluation: Evaluation) -> str:
         side, difference = compared_ece(gap, second.against_chosen)
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
-        f"{evaluation.n_test:,} rows",
+        f"{evaluation.n_test:,} {'known labels' if ROWS_OF_LABELS in evaluation.run else 'rows'}",
         1: f"It is significantly better than {second.name} by {metric.label}",
         -1: f"By {metric.label} alone {second.name} is significantly better",
     }
@@ -186,7 +194,7 @@ def _why_nothing(evaluation: Evaluation) -> str:
 def remarks(evaluation: Evaluation) -> list[str]:
     """Problems of the evaluation and of methods that failed, one per line."""
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
-    if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
+    if _are_guessing(evaluation):
         said.insert(0, f"No method helps: {GUESSED}.")
     if SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
@@ -202,6 +210,11 @@ def remarks(evaluation: Evaluation) -> list[str]:
     if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
         said.append(INTERVALS)
     return said
+
+
+def _are_guessing(evaluation: Evaluation) -> bool:
+    """Whether no method is better than guessing."""
+    return all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods)
 
 
 INTERVALS = (

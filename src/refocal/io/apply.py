@@ -17,24 +17,37 @@ import numpy as np
 from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
+from refocal._outputs import guard_folder, guard_output
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import Answers, answers, group_columns
 from refocal.calibrators._classes import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.errors import ParameterError, ShapeError, need
+from refocal.errors import DataError, ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
-from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
+from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import open_parts
-from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, columns_of
+from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, N_SKIPPED, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import label_key
 from refocal.rows.scores import bad_rows
 
 ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
+
+
+# Under which the number of rows of a file stands beside what it records.
+N_ROWS = b"rows"
+
+
+class Job(NamedTuple):
+    """A part, the file that it is written to, and a text that changes with whatever changes that file."""
+
+    part: Part
+    target: Path
+    made_from: str
 
 
 class Written(NamedTuple):
@@ -92,6 +105,7 @@ def apply(
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
     renormalise: bool = False,
+    overwrite: bool = False,
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
@@ -102,7 +116,9 @@ def apply(
 
     `output` is a file (.csv, .tsv, .jsonl or .parquet; .npz and .npy are held in memory), or a folder, which gets one
     Parquet file per part. In a folder, files that already exist and were made by the same calibrator from the same
-    source, with the same arguments, are kept: an interrupted run continues where it stopped.
+    source, with the same arguments, are kept: an interrupted run continues where it stopped. An output may not be,
+    contain or lie inside what is read. Other tables in the folder, as of sources that are gone, are an error, since
+    they would be read with the rest; `overwrite` removes them.
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
@@ -125,8 +141,16 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
+    target = Path(output)
+    ending = target.suffix.lower()
+    if "://" in os.fspath(output):
+        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
+    if ending == ".gz":
+        raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
     of_labels = os.fspath(labels) if labels else None
     groups = group_columns(calibrator)
+    is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
+    guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     which = (calibrator.input, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
     known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
     query = Query(*which, keeping=True, **known, bad=[] if skip_bad_parts else None)
@@ -138,12 +162,9 @@ def apply(
     if calibrator.row_axes == 2:  # with several labels per row, rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=renormalise)
-    target, ending = Path(output), Path(output).suffix.lower()
     predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in query.bad or ()]
-    if "://" in os.fspath(output):
-        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
-    if ending in (*ARRAYS, *TABLES) and not target.is_dir():
+    if not is_folder:
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
@@ -152,43 +173,67 @@ def apply(
         client = connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
-    return [*_write_folder(predict, parts, (values, of_labels), target, map or builtins.map, progress), *left_out]
+    names = _names(parts)
+    guard_folder(target, names, _is_foreign, overwrite=overwrite, function="apply")
+    jobs = _jobs(predict, parts, (values, of_labels), [target / name for name in names])
+    return [*_write_folder(predict, parts, jobs, map or builtins.map, progress), *left_out]
 
 
-def _write_folder(
-    predict: ChunkPredictor,
-    parts: Sequence[Part],
-    named: tuple[str | None, str | None],
-    folder: Path,
-    map_jobs: Map,
-    progress: ApplyProgress | None,
-) -> list[Written]:
-    """Write one Parquet file per part; those that exist already stay, unless `named` or anything else changed."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _jobs(
+    predict: ChunkPredictor, parts: Sequence[Part], named: tuple[str | None, str | None], targets: Sequence[Path]
+) -> list[Job]:
+    """Each part with the file that it is written to and what this is made from, of which the columns are `named`."""
     columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
     options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
     digest, state = hashlib.sha256(described.encode()).hexdigest(), cache(_state)
-    jobs = [
-        (part, folder / name, f"{digest} {_fingerprint(part, state)}")
-        for part, name in zip(parts, _names(parts), strict=True)
+    return [
+        Job(part, target, f"{digest} {_fingerprint(part, state)}") for part, target in zip(parts, targets, strict=True)
     ]
+
+
+def _write_folder(
+    predict: ChunkPredictor, parts: Sequence[Part], jobs: Sequence[Job], map_jobs: Map, progress: ApplyProgress | None
+) -> list[Written]:
+    """Write one Parquet file per part; those that exist already and were made from the same stay."""
+    with_rows = next((part for part in parts if isinstance(part, Table) and _has_rows(part)), None)
     written: list[Written] = []
-    for done in map_jobs(partial(write_part, predict), jobs):
+    for done in map_jobs(partial(write_part, predict, with_rows), jobs):
         written.append(done)
         if progress is not None:
             progress(len(written), len(jobs), sum(each.n_rows for each in written))
+    if len(written) != len(jobs):
+        expected = f"like Python's map: one answer for each of {len(jobs):,} parts"
+        raise DataError("map", "apply", expected=expected, got=f"{len(written):,} answers")
     return sorted(written)
 
 
-def write_part(predict: ChunkPredictor, job: tuple[Part, Path, str]) -> Written:
-    """Write one part as a Parquet file, which records what it was made from."""
-    part, target, made_from = job
-    if target.is_file():
-        metadata = need("pyarrow.parquet", "parquet", "Parquet files").read_metadata(target)
-        if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
-            return Written(str(target), int(metadata.num_rows), 0, True)
-    return _write_file(predict, [part], target, made_from)
+def _has_rows(table: Table) -> bool:
+    return any(len(chunk.values) for chunk in table.blocks()) if table.n_rows is None else table.n_rows > 0
+
+
+def write_part(predict: ChunkPredictor, with_rows: Table | None, job: Job) -> Written:
+    """Write one part as a Parquet file, which records what it was made from; `with_rows` is a part that has rows."""
+    notes = _notes_of(job.target) or {}
+    if notes.get(MADE_FROM) == job.made_from.encode():
+        return Written(str(job.target), int(notes[N_ROWS]), int(notes.get(N_SKIPPED, 0)), True)
+    return _write_file(predict, [job.part], job.target, job.made_from, with_rows=with_rows)
+
+
+def _notes_of(file: Path) -> dict[bytes, Any] | None:
+    """What a Parquet file records about itself; None if it cannot be read: one that is cut is written again."""
+    parquet = need("pyarrow.parquet", "parquet", "Parquet files")
+    try:
+        metadata = parquet.read_metadata(file)
+    except (OSError, ValueError):  # no such file, or of pyarrow
+        return None
+    return {**(metadata.metadata or {}), N_ROWS: metadata.num_rows}
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether a file is a whole Parquet file that no run of `apply` wrote."""
+    notes = _notes_of(file)
+    return notes is not None and MADE_FROM not in notes
 
 
 def _write_file(
@@ -197,26 +242,38 @@ def _write_file(
     target: Path,
     made_from: str = "",
     progress: ApplyProgress | None = None,
+    with_rows: Table | None = None,
 ) -> Written:
-    """Write parts, in their order, into one file."""
+    """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`."""
     n_rows = 0
     n_skipped = 0
     ending = target.suffix.lower()
     reader = predict.reader
     known = reader.class_names or named_classes(predict.calibrator)
     names = list(known or (f"class_{i}" for i in range(reader.n_classes)))
-    with replace_atomically(target) as temporary, FILES[ending](temporary, ending, made_from) as add:
+    notes = {MADE_FROM: made_from}
+
+    def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
+        found, bad = predict(chunk)
+        return columns_of(found, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)), bad
+
+    with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
         for i, part in enumerate(parts):
             for chunk in part.blocks():
                 bad = 0
                 if len(chunk.values):
-                    found, bad = predict(chunk)
-                    add(columns_of(found, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)))
+                    columns, bad = columns_for(chunk, part)
+                    add(columns)
                 n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
                 if progress is not None:
                     progress(i, len(parts), n_rows)
-        if n_rows == 0:
+        if n_rows == 0 and with_rows is not None:
+            example = next(chunk for chunk in with_rows.blocks() if len(chunk.values))
+            columns, _ = columns_for(example, with_rows)
+            add({name: column[:0] for name, column in columns.items()})
+        elif n_rows == 0:
             add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, ending, {}, {}))
+        notes[N_SKIPPED] = str(n_skipped)
     return Written(str(target), n_rows, n_skipped, False)
 
 
@@ -245,7 +302,7 @@ def _whole_numbers(labels: Any) -> Any:
 
 def _names(parts: Sequence[Part]) -> list[str]:
     """Files are named after those they come from, where these have different names; else they are numbered."""
-    stems = [Path(part.where).stem for part in parts]
+    stems = [stem_of(part.where) for part in parts]
     if all(isinstance(part, Table) for part in parts) and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]

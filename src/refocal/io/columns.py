@@ -12,6 +12,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ class Contents:
     """Whether the file holds one array without a name."""
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
+    partitions: Mapping[str, str | None] = MappingProxyType({})
+    """The columns that are folders of a data set, key=value, which are no classes, with their value."""
 
     def first_cells(self, columns: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """The first rows of some columns of a table, which tell what the columns hold."""
@@ -141,7 +144,7 @@ def choose(contents: Contents, query: Query) -> Columns:
     nested = _nested(contents, query)
     if nested is not None:
         return replace(columns, classes=(nested,), nested=True, input=_kind([nested], query, contents))
-    taken = {labels, query.weight, *query.groups}
+    taken = {labels, query.weight, *query.groups, *contents.partitions}
     classes = class_columns(contents, query, [name for name in contents.names if name not in taken], labels)
     names, whole_names = names_of_columns(tuple(classes))
     kind = _kind(classes, query, contents)

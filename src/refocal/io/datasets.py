@@ -217,11 +217,15 @@ class LocalDataset(BlockedDataset):
 
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all parts, merged in their order."""
-        whole, done = Partial(None, 0, 0), 0
+        whole, done, n_answers = Partial(None, 0, 0), 0, 0
         for found in self._partials(task):
-            whole, done = merge(task, whole, found), done + found.n_rows + found.n_skipped
+            n_answers += 1
+            whole, done = merge(task, whole, found), done + found.n_seen
             if self.watch is not None:
                 self.watch(done, self.n_given)
+        if self.map is not None and n_answers != len(self.parts):
+            expected = f"like Python's map: one answer for each of {len(self.parts):,} parts"
+            raise DataError("map", self.reader_for(task).function, expected=expected, got=f"{n_answers:,} answers")
         self.n_given = done
         return finish(task, whole), lambda question: question(whole.answer)
 
@@ -297,7 +301,7 @@ class DaskDataset(BlockedDataset):
             found = result_of(future)
             submit = partial(self.client.submit, pure=False)
             ask = lambda question: result_of(submit(lambda whole: question(whole.answer), kept))  # noqa: E731
-        self.n_given = found.n_rows + found.n_skipped
+        self.n_given = found.n_seen
         return found, ask
 
     def _watch(self, leaves: list[Any]) -> None:

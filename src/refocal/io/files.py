@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
@@ -16,8 +19,11 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT = (*SEPARATORS, *JSON_LINES)
 TABLES = (".parquet", *TEXT)
-# Files of at least this many bytes are not read whole; text takes several times its size in memory.
-LARGE_FILE, LARGE_TEXT = 1 << 30, 1 << 26
+# Files of at least this many bytes are not read whole; text takes several times its size in memory, and when it is
+# compressed several times more: digits are packed to a third or a half.
+LARGE_FILE, LARGE_TEXT, LARGE_GZIP = 1 << 30, 1 << 26, 1 << 24
+# The value of a folder key=value that stands for a missing one, as Hive and Spark write it.
+MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Predictions do not compress to a hundredth of their size; results that fit into any memory are always allowed.
 MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
@@ -42,6 +48,56 @@ def check_expansion(expanded: int, stored: int) -> None:
         raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a model do")
 
 
+class Unpacked(io.RawIOBase):
+    """What a gzip file holds, in a stream that ends with an error where it holds far more than it should."""
+
+    def __init__(self, packed: Any) -> None:
+        self._packed = packed
+        self._n_stored = packed.seek(0, io.SEEK_END)
+        packed.seek(0)
+        self._content = gzip.GzipFile(fileobj=packed)
+        self._n_read = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, and return how many bytes are in it."""
+        n_bytes = self._content.readinto(buffer)
+        self._n_read += n_bytes
+        check_expansion(self._n_read, self._n_stored)
+        return n_bytes
+
+    def close(self) -> None:
+        """Close the file too."""
+        self._content.close()
+        self._packed.close()
+        super().close()
+
+
+def ending_of(place: str | Path) -> str:
+    """The ending that says what a file holds, in lower case: of compressed text the one before .gz.
+
+    >>> ending_of("rows.CSV"), ending_of("rows.csv.gz"), ending_of("rows.npz.gz")
+    ('.csv', '.csv', '.gz')
+    """
+    path = Path(place)
+    ending = path.suffix.lower()
+    inner = Path(path.stem).suffix.lower()
+    return inner if ending == ".gz" and inner in TEXT else ending
+
+
+def stem_of(place: str | Path) -> str:
+    """The name of a file without its ending.
+
+    >>> stem_of("days/monday.csv"), stem_of("days/monday.csv.gz")
+    ('monday', 'monday')
+    """
+    stem = Path(place).stem
+    return Path(stem).stem if Path(place).suffix.lower() == ".gz" else stem
+
+
 def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
     """The file system of an address that fsspec knows, and the path in it."""
     url_to_fs = need("fsspec", "dask", "Addresses of files").core.url_to_fs
@@ -62,7 +118,7 @@ def files_of(place: str, options: Options = None) -> list[str]:
     """
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
-        is_folder = not (is_pattern(path) or path.lower().endswith(TABLES))
+        is_folder = not (is_pattern(path) or ending_of(path) in TABLES)
         try:
             found = filesystem.glob(path.rstrip("/") + "/**" if is_folder else path)
         except FileNotFoundError:
@@ -76,11 +132,34 @@ def files_of(place: str, options: Options = None) -> list[str]:
         found = glob(place, recursive=True) if is_pattern(place) else [place]
     files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
     if is_folder:
-        of_format = ([file for file in files if file.lower().endswith(ending)] for ending in TABLES)
+        of_format = ([file for file in files if ending_of(file) == ending] for ending in TABLES)
         files = next(filter(None, of_format), [])
+        both = next((file for file in files if f"{file}.gz" in files), None)
+        if both is not None:
+            raise FormatError(f"{both}: also there as .gz; the rows would count twice. Remove one of them.")
     if not files:
         raise FileNotFoundError(f"{place}: no tables there.")
     return files
+
+
+def partitions_of(file: str, place: str) -> dict[str, str | None]:
+    """The columns that folders of a data set stand for, with their value for one of its files.
+
+    Folders above the data set, or above the first folder of a pattern that is not spelt out, are names like any other.
+
+    >>> partitions_of("rows/day=3/region=north%20east/a.parquet", "rows")
+    {'day': '3', 'region': 'north east'}
+    >>> partitions_of("rows/day=3/region=west/a.parquet", "rows/day=3/*/*.parquet")
+    {'region': 'west'}
+    """
+    is_address = "://" in place
+    steps = place.rstrip("/").split("/") if is_address else list(Path(place).parts)
+    if is_pattern(place):
+        steps = steps[: next(i for i, step in enumerate(steps) if has_magic(step))]
+    folders = (file.split("/") if is_address else list(Path(file).parts))[len(steps) : -1]
+    pairs = [folder.partition("=") for folder in folders]
+    values = {unquote(key): unquote(value) for key, equals, value in pairs if key and equals}
+    return {key: None if value == MISSING_VALUE else value for key, value in values.items()}
 
 
 def is_pattern(place: str) -> bool:
@@ -103,6 +182,9 @@ def is_large(place: str) -> bool:
     """Whether a path is processed in blocks rather than read whole."""
     if is_zarr(place) or is_several(place):
         return True
-    file, ending = Path(place), Path(place).suffix.lower()
-    in_blocks = ending in (".npy", ".npz", *TABLES)
-    return in_blocks and file.is_file() and file.stat().st_size >= (LARGE_TEXT if ending in TEXT else LARGE_FILE)
+    file, ending = Path(place), ending_of(place)
+    if ending not in (".npy", ".npz", *TABLES) or not file.is_file():
+        return False
+    if file.suffix.lower() == ".gz":
+        return file.stat().st_size >= LARGE_GZIP
+    return file.stat().st_size >= (LARGE_TEXT if ending in TEXT else LARGE_FILE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +20,7 @@ from refocal._arrays import masked_error, to_numpy
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
-from refocal.io.files import filesystem_of, refusing
+from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
@@ -165,19 +168,23 @@ class Table(Contents):
     kept: Collection[str] = ()
     """Columns that are passed on, whatever they hold."""
 
-    def __init__(self, where: str, query: Query = ANYTHING) -> None:
-        self.where, self.query, self._problem = where, query, f"cannot be read as {Path(where).suffix.lower()}"
+    def __init__(
+        self, where: str, query: Query = ANYTHING, partitions: Mapping[str, str | None] = MappingProxyType({})
+    ) -> None:
+        self.where, self.query, self._problem = where, query, f"cannot be read as {ending_of(where)}"
         with refusing(where, self._problem):
-            self.names, self.nested = self._header()
+            stored, self.nested = self._header()
+        self.partitions = {name: value for name, value in partitions.items() if name not in stored}
+        self.names = [*stored, *self.partitions]
 
     def blocks(self) -> Iterator[RawRows]:
         """Batches of rows; labels and weight are None where no column holds them."""
         columns, query, counted = self.columns, self.query, 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
-        self._check(wanted)
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.kept = {*kept} - {*wanted}
+        self._check([*wanted, *kept])
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
@@ -229,10 +236,14 @@ class Table(Contents):
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         """The columns in batches of about `n_rows` rows, each with the number of its first row."""
         first = 0
+        # Where only folders are asked for, any column tells how many rows there are.
+        stored = [name for name in columns if name not in self.partitions] or self.names[:1]
+        of_folders = {name: value for name, value in self.partitions.items() if name in columns}
         with refusing(self.where, self._problem):
-            for batch in self._batches(columns, n_rows):
-                yield first, batch
-                first += len(batch[columns[0]])
+            for batch in self._batches(stored, n_rows):
+                n_read = len(batch[stored[0]])
+                yield first, batch | {name: repeated(value, n_read) for name, value in of_folders.items()}
+                first += n_read
 
     @abstractmethod
     def _header(self) -> tuple[list[str], set[str]]:
@@ -243,10 +254,12 @@ class Table(Contents):
         """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
 
     def _open(self) -> Any:
-        if "://" not in self.where:
-            return Path(self.where).open("rb")
-        filesystem, path = filesystem_of(self.where, self.query.options)
-        return filesystem.open(path, "rb")
+        if "://" in self.where:
+            filesystem, path = filesystem_of(self.where, self.query.options)
+            file = filesystem.open(path, "rb")
+        else:
+            file = Path(self.where).open("rb")  # noqa: SIM115 - the caller closes it
+        return io.BufferedReader(Unpacked(file)) if self.where.lower().endswith(".gz") else file
 
     def matrix(self, batch: ColumnBatch, columns: Sequence[str], first_row: int) -> Any:
         """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
@@ -298,6 +311,14 @@ Part: TypeAlias = ArrayPart | PairsPart | Table
 def plain(column: Any) -> NDArray[Any]:
     """A column as a NumPy array."""
     return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
+
+
+def repeated(text: str | None, n_rows: int) -> Any:
+    """A column of text that is the same in all rows."""
+    if find_spec("pyarrow") is None:
+        return np.full(n_rows, text, dtype=object)
+    arrow = need("pyarrow", "parquet", "Text in blocks")
+    return arrow.repeat(arrow.scalar(text, arrow.string()), n_rows)
 
 
 def objects(values: list[Any]) -> NDArray[Any]:

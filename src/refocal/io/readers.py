@@ -20,7 +20,7 @@ from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
 from refocal.io.columns import Columns, Query, choose
 from refocal.io.datasets import Map, of_parts
-from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
+from refocal.io.files import TABLES, Options, check_expansion, ending_of, files_of, is_several, refusing
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
@@ -65,7 +65,8 @@ def read(
     Parameters
     ----------
     path : path
-        .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns).
+        .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns). Text may be compressed:
+        .csv.gz.
     input : "logits", "probabilities" or "log-odds", optional
         What the numbers are. By default what their names say: `p`, `prob`, `proba`, `probability` and columns that
         begin so hold probabilities, `logits` and `log_odds` do not; where names say nothing, logits. Numbers are never
@@ -169,9 +170,9 @@ def open_rows(
     Parameters
     ----------
     path : path or address
-        A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
-        knows (s3://…), a Zarr group, or a file that `refocal.io.read` reads; .npy and uncompressed .npz files are
-        mapped.
+        A folder of tables (.parquet, .csv, .tsv, .jsonl), whose folders key=value are columns, a pattern such as
+        "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr group, or a file that `refocal.io.read`
+        reads; .npy and uncompressed .npz files are mapped.
     input, values, labels, weight, groups, class_names, first_label, positive_label, ignore_index, renormalise
         As for `refocal.io.read`. Where labels could be names of columns or column numbers, all labels are read once
         more, before the first pass, to tell.
@@ -236,7 +237,7 @@ def open_source(place: str, query: Query) -> Opened:
         labels = open_arrays(query.labels).get("labels")
         return opened._replace(raw=raw._replace(labels=labels), tables=[], labels=query.labels)
     if _is_tables(place):
-        tables = table_parts(files_of(place, query.options), query)
+        tables = table_parts(place, query)
         columns = tables[0].columns
         return Opened(columns, None, tables, columns.class_names, "".join(columns.labels[:1]))
     contents = open_arrays(place, query.options)
@@ -296,11 +297,11 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
 def names_in(path: str | os.PathLike[str]) -> list[str]:
     """The names of the arrays or columns of a file, or of the first file of a data set."""
     place = os.fspath(path)
-    return (open_table(files_of(place)[0]) if _is_tables(place) else open_arrays(place)).names
+    return (open_table(files_of(place)[0], place=place) if _is_tables(place) else open_arrays(place)).names
 
 
 def _is_tables(place: str) -> bool:
-    return is_several(place) or Path(place).suffix.lower() in TABLES
+    return is_several(place) or ending_of(place) in TABLES
 
 
 def _gathered(parts: Sequence[Table]) -> RawRows:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query
-from refocal.io.files import JSON_LINES, SEPARATORS
+from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, partitions_of
 from refocal.io.parts import ColumnBatch, Table, number, objects
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
@@ -55,7 +54,11 @@ class TextTable(Table):
 
     @property
     def _separator(self) -> str:
-        return SEPARATORS[Path(self.where).suffix.lower()]
+        return SEPARATORS[ending_of(self.where)]
+
+    @property
+    def _n_cells(self) -> int:
+        return len(self.names) - len(self.partitions)
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
@@ -106,15 +109,15 @@ class TextTable(Table):
             rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
             next(rows)
             while some := list(islice(rows, PLAIN_ROWS)):
-                misfits = [(i, len(row)) for i, row in some if len(row) != len(self.names)]
+                misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
                 if misfits and not self.query.lenient:
                     raise self._misfit(*misfits[0])
                 self.n_lost += len(misfits)
-                whole = [row for _, row in some if len(row) == len(self.names)]
+                whole = [row for _, row in some if len(row) == self._n_cells]
                 yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
-        return FormatError(f"{self.where}: row {row} has {n_cells} of {len(self.names)} cells.")
+        return FormatError(f"{self.where}: row {row} has {n_cells} of {self._n_cells} cells.")
 
 
 class JsonTable(Table):
@@ -122,9 +125,15 @@ class JsonTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         rows = self._parsed(next(self._texts(FIRST_TEXT), b""), 0)
+        self.n_rows = None if rows else 0
         names = dict.fromkeys(name for row in rows for name in row)
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
+
+    def _check(self, wanted: Sequence[str]) -> None:
+        """Without a line there is nothing that could lack a column, and a field that is passed on may be missing."""
+        if self.n_rows != 0:
+            super()._check([name for name in wanted if name not in self.kept])
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0
@@ -140,7 +149,8 @@ class JsonTable(Table):
         kinds = ({int}, {int, float}, {str}, {list})
         types = (arrow.int64(), arrow.float64(), arrow.string(), arrow.list_(arrow.float64()))
         try:
-            schema = [(name, types[[self._kinds[name] <= kind for kind in kinds].index(True)]) for name in columns]
+            kinds_of = {name: self._kinds.get(name, set()) for name in columns}
+            schema = [(name, types[[kinds_of[name] <= kind for kind in kinds].index(True)]) for name in columns]
             parsing = reader.ParseOptions(explicit_schema=arrow.schema(schema), unexpected_field_behavior="ignore")
             whole = reader.ReadOptions(use_threads=False, block_size=len(text))
             table = reader.read_json(io.BytesIO(text), whole, parsing).combine_chunks()
@@ -194,18 +204,20 @@ class JsonTable(Table):
 TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
 
 
-def open_table(file: str, query: Query = ANYTHING) -> Table:
-    """A file of a table, by its ending; Parquet if that is another one."""
-    return TABLE_OF.get(Path(file).suffix.lower(), ParquetTable)(file, query)
+def open_table(file: str, query: Query = ANYTHING, place: str | None = None) -> Table:
+    """A file of a table, by its ending; Parquet if that is another one. `place` is the data set that it is of."""
+    partitions = {} if place is None else partitions_of(file, place)
+    return TABLE_OF.get(ending_of(file), ParquetTable)(file, query, partitions)
 
 
-def table_parts(files: Sequence[str], query: Query) -> list[Table]:
-    """One part per file; the columns are those of the first that has rows."""
+def table_parts(place: str, query: Query) -> list[Table]:
+    """One part per file of a place; the columns are those of the first that has rows."""
+    files = files_of(place, query.options)
     tables: list[Table] = []
     bad, columns = query.bad, None
     for file in files:
         with _noting(bad):
-            table = open_table(file, query)
+            table = open_table(file, query, place)
             if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
                 columns = table.look()
             tables.append(table)

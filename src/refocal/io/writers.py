@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,18 @@ LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")
 # Types of pyarrow that a cell of text cannot hold.
 NESTED = (*LISTS, "struct<", "map<")
-# The metadata key under which a Parquet file records its source.
-MADE_FROM = b"refocal"
+BINARY = ("binary", "large_binary", "fixed_size_binary")
+# Whole numbers that pyarrow takes from Python.
+INT64 = np.iinfo(np.int64)
+# The metadata keys under which a Parquet file records its source, and how many rows could not be used.
+MADE_FROM, N_SKIPPED = b"refocal", b"refocal_rows_skipped"
+
+Notes = Mapping[bytes, str]
+"""What a file records about itself, where its format can; complete when the last rows have been added."""
 
 ColumnValues = Mapping[str, Any]
 """Arrays of NumPy or pyarrow by their names."""
+NO_NOTES: Notes = {}
 Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
 
@@ -75,7 +81,7 @@ def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, 
 
 
 @contextmanager
-def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """Columns of lists, in the precision that the probabilities have; the first rows tell the types of the columns."""
     arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     with ExitStack() as stack:
@@ -92,7 +98,7 @@ def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
                     columns[name] = in_arrow(each)
             table = arrow.table(columns)
             if writer is None:
-                opened = parquet.ParquetWriter(file, table.schema.with_metadata({MADE_FROM: made_from}))
+                opened = parquet.ParquetWriter(file, table.schema.remove_metadata())
                 writer = stack.enter_context(opened)
             try:
                 writer.write_table(table.cast(writer.schema))
@@ -104,14 +110,16 @@ def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
             """A column of Python's objects, as text where a column of Parquet cannot hold all of them."""
             try:
                 return arrow.array(cells)
-            except arrow.ArrowException:
+            except (arrow.ArrowException, OverflowError):
                 return arrow.array(_flat(cells))
 
         yield add
+        if writer is not None and notes:
+            writer.add_key_value_metadata({key.decode(): value for key, value in notes.items()})
 
 
 @contextmanager
-def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def text_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """Lines below the names of the columns, with all digits of the numbers."""
     with file.open("w", encoding="utf-8", newline="") as out:
         lines = csv.writer(out, delimiter=SEPARATORS[ending], lineterminator="\n")
@@ -130,19 +138,45 @@ def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
 
 
 def _flat(column: Any) -> Any:
-    """A column of lists or objects as JSON, one of several kinds as text; others as they are, a list as an array."""
-    column = objects(column) if isinstance(column, list) else column
-    if isinstance(column, np.ndarray):
-        kinds = set(map(type, column)) - {type(None)} if column.dtype == object else set()
-        is_nested = any(issubclass(kind, (list, dict)) for kind in kinds)
-        is_flat = not is_nested and (len(kinds) < 2 or kinds == {int, float})
-    else:
-        is_nested = str(getattr(column, "type", "")).startswith(NESTED)
-        is_flat = not is_nested
-    if is_flat:
+    """A column that pyarrow can write as text: lists and objects as JSON, other cells that it does not know as text."""
+    if isinstance(column, list):
+        column = objects(column)
+    if not isinstance(column, np.ndarray):
+        kind = str(getattr(column, "type", ""))
+        if kind.startswith(BINARY):
+            return _as_text(column, bytes_as_text)
+        return _as_text(column, _as_json) if kind.startswith(NESTED) else column
+    if column.dtype != object:
         return column
-    as_text = partial(json.dumps, default=str) if is_nested else str
-    return objects([None if cell is None else as_text(cell) for cell in column.tolist()])
+    kinds = set(map(type, column)) - {type(None)}
+    if any(issubclass(kind, (list, dict)) for kind in kinds):
+        return _as_text(column, _as_json)
+    if bytes in kinds:
+        return _as_text(column, bytes_as_text)
+    is_large = int in kinds and any(type(cell) is int and not INT64.min <= cell <= INT64.max for cell in column)
+    return _as_text(column, str) if is_large or not (len(kinds) < 2 or kinds == {int, float}) else column
+
+
+def _as_text(column: Any, text_of: Callable[[Any], str]) -> NDArray[Any]:
+    return objects([None if cell is None else text_of(cell) for cell in column.tolist()])
+
+
+def _as_json(cell: Any) -> str:
+    return json.dumps(cell, default=bytes_as_text)
+
+
+def bytes_as_text(cell: Any) -> str:
+    r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; anything else as Python writes it.
+
+    >>> bytes_as_text(b"caf\xc3\xa9"), bytes_as_text(b"\xff\x00")
+    ('café', 'ff00')
+    """
+    if not isinstance(cell, bytes):
+        return str(cell)
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return cell.hex()
 
 
 def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") -> str:
@@ -159,13 +193,15 @@ def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") ->
 
 
 @contextmanager
-def json_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def json_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """One object per row; rows with NaN, which JSON lacks, are null."""
     with file.open("w", encoding="utf-8") as out:
 
         def add(columns: dict[str, Any]) -> None:
             for row in zip(*map(_json_cells, columns.values()), strict=True):
-                out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
+                out.write(
+                    json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=bytes_as_text) + "\n"
+                )
 
         yield add
 
@@ -179,7 +215,7 @@ def _json_cells(column: Any) -> list[Any]:
 
 
 @contextmanager
-def array_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
+def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
     """A .npz file of arrays, or a .npy file of the probabilities alone; written when all rows are there."""
     parts: list[dict[str, NDArray[Any]]] = []
     yield parts.append

@@ -194,6 +194,11 @@ class History:
     closed: Wealth = field(default_factory=Wealth)
     peak: Peak = field(default_factory=Peak)
 
+    @property
+    def n_rows(self) -> int:
+        """How many labelled rows there were."""
+        return sum(period.n for period in (*self.old, *self.periods))
+
     def add(self, period: Period) -> None:
         """Rows of a period, perhaps none; of one that is closed they count in its sums, and no longer in the test."""
         key = period.first

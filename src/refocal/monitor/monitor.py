@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import uuid
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,7 +19,7 @@ from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
-from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, Remedy, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
@@ -57,6 +59,10 @@ class CalibrationMonitor:
     ----------
     class_names : tuple of str or None
         The names of the columns, where batches are files that have them: `refocal monitor` matches those of the next.
+    id : str
+        What a state is known by, whatever its file is called: the rows of a monitor are merged into another once.
+    merged : dict
+        The ids of all monitors whose rows this one has, and how many labelled rows each had when it was merged.
 
     Examples
     --------
@@ -77,6 +83,8 @@ class CalibrationMonitor:
         self.level = check_number(level, "level", name, above=0.0, below=1.0)
         self.n_classes: int | None = None
         self.class_names: tuple[str, ...] | None = None
+        self.id = uuid.uuid4().hex
+        self.merged: dict[str, int] = {}
         self._history = History()
         self._waiting: dict[str, tuple[Key, Any]] = {}
 
@@ -155,6 +163,9 @@ class CalibrationMonitor:
     def merge(self, other: CalibrationMonitor) -> Self:
         """Add the rows of another monitor; those of the same period are summed.
 
+        Rows count once: a monitor that was merged before, by itself or within another, is refused, also if it has more
+        rows now. To have these, merge all monitors into a new one.
+
         >>> east, west = CalibrationMonitor(), CalibrationMonitor()
         >>> _ = east.update([0.2, 0.7], [0, 1], period="May"), west.update([0.4], [0], period="May")
         >>> east.merge(west).summary().n
@@ -169,12 +180,14 @@ class CalibrationMonitor:
         if None not in (self.class_names, other.class_names) and self.class_names != other.class_names:
             ours, theirs = (", ".join(each.class_names or ()) for each in (self, other))
             raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
+        self._check_other_rows(other, function)
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
         if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
             expected = "a monitor whose periods are of the same kind"
             raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
+        self.merged |= other.merged | {other.id: other._history.n_rows}
         self._history.merge(other._history)
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
@@ -241,11 +254,15 @@ class CalibrationMonitor:
     def restart(self) -> Self:
         """Start over after recalibration; the settings and the predictions that wait for labels are kept.
 
+        The monitor has a new `id`, since its rows are new.
+
         >>> monitor = CalibrationMonitor(alpha=0.01)
         >>> _ = monitor.update([0.2, 0.7], [0, 1])
         >>> monitor.restart().summary() is None, monitor.alpha
         (True, 0.01)
         """
+        self.id = uuid.uuid4().hex
+        self.merged = {}
         self._history = History()
         return self
 
@@ -253,7 +270,8 @@ class CalibrationMonitor:
         """Plain values, for JSON: less than 50 kB besides the names of classes, without predictions that wait."""
         settings, names = (self.alpha, self.smallest_shift, self.level), self.class_names
         counts = (self.n_classes, self.n_waiting)
-        state = MonitorState(*settings, *counts, self._history, None if names is None else list(names))
+        identity = (self.id, self.merged)
+        state = MonitorState(*settings, *counts, self._history, None if names is None else list(names), *identity)
         return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
@@ -272,7 +290,11 @@ class CalibrationMonitor:
         names = state.class_names
         if names is not None and not len(names) == len(set(names)) == state.n_classes:
             raise FormatError("'class_names' must be as many different ones as 'n_classes'.")
+        if any(count < 0 for count in state.merged.values()):
+            raise FormatError("'merged' must have counts of rows, of 0 or more.")
         made.n_classes, made._history = state.n_classes, state.history
+        made.id = state.id or _derived_id(state)
+        made.merged = state.merged
         made.class_names = None if names is None else tuple(names)
         return made
 
@@ -319,6 +341,21 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
+    def _check_other_rows(self, other: CalibrationMonitor, function: str) -> None:
+        """Refuse a monitor some of whose rows this one has already."""
+        expected = "a monitor whose rows are not in this one"
+        if other.id == self.id:
+            raise DataError("other", function, expected=expected, got="the same monitor")
+        twice = sorted(({self.id} | self.merged.keys()) & ({other.id} | other.merged.keys()))
+        if not twice:
+            return
+        now = other._history.n_rows
+        if twice == [other.id]:
+            got = f"one that was merged when it had {self.merged[other.id]:,} labelled rows, and has {now:,} now"
+        else:
+            got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
+        raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
+
     def _read(self, labels: Any, p: Any, function: str) -> Predictions:
         """Checked rows, of as many classes as those before."""
         rows = read_probabilities(labels, p, None, function, labels_name="labels")
@@ -357,3 +394,16 @@ class MonitorState:
     history: History
     class_names: list[str] | None = None
     """In the order of the columns; of two the second is the positive class. Files of version 0.1.0 have none."""
+    id: str = ""
+    """Files of version 0.1.0 have none."""
+    merged: dict[str, int] = field(default_factory=dict)
+
+
+def _derived_id(state: MonitorState) -> str:
+    """The id of a file that has none: copies of the file have the same one.
+
+    Without rows all files are alike, but nothing counts twice if they are merged: each gets an id of its own.
+    """
+    if state.history.n_rows == 0:
+        return uuid.uuid4().hex
+    return hashlib.sha256(json.dumps(asdict(state), sort_keys=True).encode()).hexdigest()[:32]

@@ -15,7 +15,7 @@ from refocal._files import write_atomically
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError, need
-from refocal.maps.row import gaps
+from refocal.maps.row import gaps, spoiled
 
 if TYPE_CHECKING:
     import onnx
@@ -199,7 +199,8 @@ def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: boo
     if calibrator.input == "probabilities":
         x = xp.log(xp.maximum(x, SMALLEST))
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
-    weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
+    scores = spoiled(xp, x, calibrator.chain_.apply(xp, x))
+    weight = xp.exp(gaps(xp, scores, 1.0).gap)
     p: Symbol = weight / xp.sum(weight, axis=-1, keepdims=True)
     if of_labels:
         p = graph.node("Gather", p, graph.constant(1, np.int64), axis=-1)

@@ -16,7 +16,7 @@ from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
 from refocal.errors import DataError, ParameterError
 from refocal.maps.chain import Chain, Step, in_row_blocks
-from refocal.maps.row import normalised
+from refocal.maps.row import normalised, spoiled
 
 
 class CalibrationLayer(nn.Module):
@@ -107,7 +107,7 @@ class CalibrationLayer(nn.Module):
             x = x.clamp(min=SMALLEST).log()
         values = iter([self.get_buffer(name).to(x.dtype) for name in self._names])
         scores = self.chain.with_parameters(lambda _: next(values)).apply(xp, x)
-        log_p: Tensor = normalised(xp, scores)
+        log_p: Tensor = normalised(xp, spoiled(xp, x, scores))
         return log_p
 
     def extra_repr(self) -> str:

@@ -271,13 +271,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
         """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`.
 
-        `class_axis` has the classes, or the labels of a multi-label model.
+        `class_axis` has the classes, or the labels of a multi-label model. For two classes the layer also takes one
+        number per row, (N,), as `predict_proba` does.
         """
         from refocal.nn import CalibrationLayer, MultiLabelLayer
 
         check_is_fitted(self)
         layer = CalibrationLayer if self.row_axes == 1 else MultiLabelLayer
-        return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
+        n_classes = int(self.n_features_in_)
+        return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype, n_classes=n_classes)
 
     @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:

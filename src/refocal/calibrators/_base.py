@@ -37,6 +37,7 @@ from refocal._validation import (
     check_probabilities,
     check_rows,
     check_weight,
+    is_same_memory,
     sum_of_parts,
     warn_of_sums,
 )
@@ -217,6 +218,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name, log = f"{type(self).__name__}.{method}", method == "predict_log_proba"
         if out is not None:
             check_out(out, X, name)
+            if is_same_memory(out, X):  # rows that are read once more would have been overwritten
+                return filled(self._predict(method, X, class_axis), out)
         if class_axis != -1:
             last = getattr(self, method)(classes_last(X, class_axis, name))
             return filled(namespace(last).moveaxis(last, -1, class_axis), out)

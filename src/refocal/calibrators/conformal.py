@@ -27,7 +27,9 @@ from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_od
 from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
 
-# Within this distance, relative to its size, a score has the Venn-Abers bounds of its rows in every precision.
+# Within this distance a score counts as that of the fit, in thresholds and bounds that were fitted: the same row has
+# scores that differ by less than 1e-6 between precisions and engines, relative to the size of log-odds, and where many
+# rows have the same score, as votes do, its last digit would decide on all of them.
 SAME_SCORE = 1e-6
 
 
@@ -94,7 +96,8 @@ class PredictionSets(Calibrator):
         return in_library_of(log_p, self._sets(flat, self.threshold_, np.random.default_rng(seed)).reshape(p.shape))
 
     def _sets(self, p: Matrix, threshold: float, generator: np.random.Generator) -> Flags:
-        sets: Flags = self._scores(p, generator) <= threshold
+        # Where many rows have the score of the threshold, as votes do, the last digit must not leave them out.
+        sets: Flags = self._scores(p, generator) <= threshold + SAME_SCORE
         if not self.allow_empty:
             sets[np.arange(len(p)), np.argmax(p, axis=1)] = True
         return sets

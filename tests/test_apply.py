@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, draw_rows
-from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
+from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, MatrixScaling, TemperatureScaling
 from refocal.engine import c_engine
 from refocal.engine.apply import apply, probabilities_of
 from refocal.errors import DataError, InputWarning, ShapeError
@@ -199,3 +199,43 @@ def test_a_curve_with_a_jump_is_left_to_the_array_functions():
             np.log(apply(chain, logits).probabilities), chain.log_probabilities(logits), atol=1e-12
         )
     np.testing.assert_allclose(np.log(apply(Chain(), logits).probabilities), log_softmax(logits, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [TemperatureScaling(), MatrixScaling(), IsotonicCalibration()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_may_take_the_place_of_the_rows(kind, dtype):
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(2000, 4))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    fitted = kind.fit(logits, labels)
+    rows = logits.astype(dtype)
+    expected = fitted.predict_proba(rows)
+    assert fitted.predict_proba(rows, out=rows) is rows
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_rows_in_the_place_of_results_are_checked_before_they_are_lost():
+    fitted = TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]], [0, 1, 1])
+    rows = np.array([[0.5, 0.5], [0.9, 0.1]])  # as probabilities are
+    with pytest.warns(InputWarning):
+        expected = fitted.predict_proba(rows)
+    with pytest.warns(InputWarning):
+        fitted.predict_proba(rows, out=rows)
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_results_that_overlap_with_the_rows_are_refused():
+    fitted = TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]], [0, 1, 1])
+    memory = np.random.default_rng(0).normal(size=(9, 4))
+    for rows, out in (
+        (memory[:8, :2], memory[1:, :2]),
+        (memory[:, :2], memory[:, 1:3]),
+        (memory[:, :2], memory[:, 1::-1]),
+        (memory[:2, :2], memory[:2, :2].T),
+    ):
+        before = memory.copy()
+        with pytest.raises(DataError, match=r"'out' .* apart from 'X' in memory, or 'X' itself. Got an array"):
+            fitted.predict_proba(rows, out=out)
+        np.testing.assert_array_equal(memory, before)
+    expected = fitted.predict_proba(memory[:, :2])
+    np.testing.assert_array_equal(fitted.predict_proba(memory[:, :2], out=memory[:, 2:]), expected)

@@ -198,3 +198,20 @@ def test_scikit_learn_checks(calibrator):
         warnings.simplefilter("ignore")
         results = check_estimator(calibrator, expected_failed_checks=NOT_FOR_LOGITS, on_fail="raise", on_skip=None)
     assert sum(result["status"] == "passed" for result in results) >= 45
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("base", ["none", "ts"])
+def test_tied_scores_are_covered_in_every_precision(score, base):
+    """Votes of a few trees: many rows have the score of the threshold to the last digit of one precision alone."""
+    rng = np.random.default_rng(0)
+    true_p = rng.dirichlet([0.5] * 3, size=4000)
+    labels = (true_p.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
+    votes = np.stack([rng.multinomial(7, p) for p in 0.7 * true_p + 0.1]) / 7.0
+    for first, then in ((np.float64, np.float32), (np.float32, np.float64)):
+        options = {"conformity_score": score, "base": base, "randomised": False, "input": "probabilities"}
+        fitted = PredictionSets(coverage=0.9, **options).fit(votes.astype(first), labels)
+        sets = fitted.predict_set(votes.astype(then))
+        np.testing.assert_array_equal(sets, fitted.predict_set(votes.astype(first)))
+        if base == "none":  # otherwise half of these rows are new
+            assert sets[np.arange(4000), labels].mean() >= 0.9

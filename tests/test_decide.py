@@ -251,3 +251,25 @@ def test_equal_weights_are_no_weights(rows):
     for name in ("cost", "automated", "error"):
         ends = [(each.low, each.high) for each in (getattr(one, name), getattr(two, name))]
         assert_allclose(*ends, rtol=1e-9)
+
+
+def test_a_decimal_at_a_threshold_counts_in_every_precision():
+    rng = np.random.default_rng(0)
+    p = rng.random(5000).round(2)
+    labels = (rng.random(5000) < p).astype(int)
+    double, single = (net_benefit_curve(labels, p.astype(dtype)) for dtype in (np.float64, np.float32))
+    np.testing.assert_allclose(single.net_benefit, double.net_benefit, rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("false_negative", [1.0, 1.5, 4.0, 9.0, 99.0])
+@pytest.mark.parametrize("abstain", [None, 0.1, 0.35])
+def test_actions_of_equal_cost_do_not_depend_on_the_precision(false_negative, abstain):
+    costs = cost_matrix(false_positive=1.0, false_negative=false_negative)
+    p = np.arange(101) / 100.0
+    double, single = (best_actions(p.astype(dtype), costs, abstain=abstain) for dtype in (np.float64, np.float32))
+    np.testing.assert_array_equal(single.action, double.action)
+
+
+def test_costs_of_very_different_size_are_not_taken_for_equal():
+    costs = cost_matrix(false_positive=1.0, false_negative=1e8)
+    assert best_actions([5e-8, 5e-9], costs).action.tolist() == [1, 0]

@@ -183,8 +183,11 @@ def test_what_a_check_would_find_is_seen_on_the_way(value, is_suspect):
     x[3] = value
     program = TemperatureScaling().fit([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]], [0, 1, 1]).chain_.program
     for rows, expected in ((x, is_suspect), (np.full((4, 2), 0.5), True)):  # those as probabilities are
-        _, seen = triton_apply.apply(program, *on_device(rows))
+        p, seen = triton_apply.apply(program, *on_device(rows))
         assert triton_apply.is_suspect(seen) is expected
+        is_bad = ~np.isfinite(rows).any(axis=1)
+        np.testing.assert_array_equal(np.isnan(p.cpu().numpy()).all(axis=1), is_bad)
+        np.testing.assert_array_equal(np.isnan(p.cpu().numpy()).any(axis=1), is_bad)
 
 
 def test_a_layer_applies_the_values_that_its_buffers_have(monkeypatch):

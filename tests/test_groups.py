@@ -458,3 +458,15 @@ def test_decisions_and_monitors_read_the_groups_that_a_calibrator_was_fitted_wit
     assert run(["monitor", *given, "--state", str(tmp_path / "state.json")]) == 0
     watched = CalibrationMonitor.load(tmp_path / "state.json")
     assert watched.history()[0].mean_p == pytest.approx(own.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["auto", "ts"])
+def test_rows_of_one_possible_class_say_nothing_about_groups(method):
+    logits = np.full((40, 2), -np.inf)
+    labels = np.arange(40) % 2
+    logits[np.arange(40), labels] = 0.0
+    groups = np.where(np.arange(40) < 20, "a", "b")
+    fitted = GroupCalibration(method=method).fit(logits, labels, groups=groups)
+    np.testing.assert_array_equal(fitted.lines_["group"].slope, [1.0, 1.0])
+    np.testing.assert_array_equal(fitted.lines_["group"].intercept, [0.0, 0.0])
+    np.testing.assert_array_equal(fitted.predict_proba(logits, groups=groups), np.eye(2)[labels])

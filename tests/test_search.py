@@ -20,9 +20,9 @@ from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
-from refocal.fitting.newton import _clearly_worse, _joins, newton
+from refocal.fitting.newton import _clearly_worse, _descend, _joins, newton
 from refocal.fitting.solution import Solution
-from refocal.fitting.temperature import GAMMA_BOUNDS, newton_temperature
+from refocal.fitting.temperature import GAMMA_BOUNDS, LOOK, newton_temperature, scale_of
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 
@@ -513,3 +513,17 @@ def test_a_gamma_at_its_bound_stays_there():
         log_loss(1.8 * logits, labels, -0.9, share * found.temperature) for share in (1.0, 1.0 - 1e-5, 1.0 + 1e-5)
     )
     assert here < min(beside)
+
+
+def test_the_value_at_an_end_is_the_log_loss_there():
+    """The last step is not followed by a pass: its decrease is that of a quadratic model."""
+    logits, labels = draw_logits(4000, 5)
+    rows = Block(1.5 * logits, labels)
+    best = newton(rows)
+    care = LOOK._replace(rough=False)
+    end = _descend(rows, (best.gamma, 1.045 * best.temperature), (False, True), scale_of(rows), care)
+    assert end.temperature == pytest.approx(best.temperature, rel=0.01)
+    here = log_loss(1.5 * logits, labels, end.gamma, end.temperature)
+    before = log_loss(1.5 * logits, labels, best.gamma, 1.045 * best.temperature)
+    assert before - here > 1e-4
+    assert end.value == pytest.approx(here, abs=0.05 * (before - here))

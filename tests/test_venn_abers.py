@@ -184,3 +184,48 @@ def test_scores_close_to_each_other_are_no_ties():
     for i in (3, 400, 1500):
         low, high = anew(score, labels, score[i])
         assert p[i] == pytest.approx(high / (1.0 - low + high), abs=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("n_folds", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_probability_lies_within_its_interval(n_classes, n_folds, dtype):
+    """Also where the top class is kept as probable as the second, of which p₁ says less."""
+    rng = np.random.default_rng(n_classes)
+    logits = 2.0 * rng.normal(size=(2000, n_classes))
+    labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
+    fitted = VennAbersCalibration(folds=n_folds).fit(logits, labels)
+    rows = logits.astype(dtype)
+    rows[:5, 1] = -np.inf
+    rows[5:8, :-1] = -np.inf
+    p = fitted.predict_proba(rows)
+    lower, upper = fitted.predict_interval(rows)
+    assert np.all(lower <= p)
+    assert np.all(p <= upper)
+    assert np.all(lower >= 0.0)
+    assert np.all(upper <= 1.0)
+
+
+def test_a_class_that_cannot_occur_has_an_interval_of_zero():
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(500, 2))
+    fitted = VennAbersCalibration().fit(logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    lower, upper = fitted.predict_interval([[0.0, -np.inf], [-np.inf, 0.0]])
+    np.testing.assert_array_equal(lower, [[1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(upper, [[1.0, 0.0], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_folds", [1, 5])
+def test_rows_of_one_possible_class_say_nothing(n_classes, n_folds):
+    """The interval of any other row is then all there is."""
+    logits = np.full((40, n_classes), -np.inf)
+    labels = np.arange(40) % n_classes
+    logits[np.arange(40), labels] = 1.0
+    fitted = VennAbersCalibration(folds=n_folds).fit(logits, labels)
+    np.testing.assert_array_equal(fitted.predict_proba(logits), np.eye(n_classes)[labels])
+    new = np.array([[2.0, *[0.0] * (n_classes - 1)]])
+    lower, upper = fitted.predict_interval(new)
+    top = 1 if n_classes == 2 else 0
+    np.testing.assert_allclose([lower[0, top], upper[0, top]], [0.0, 1.0], rtol=0.0, atol=1e-12)
+    assert fitted.predict_proba(new)[0, 0] == pytest.approx(0.5, rel=1e-9)

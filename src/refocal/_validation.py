@@ -14,6 +14,7 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
@@ -200,6 +201,17 @@ def check_out(out: Any, values: Any, function: str) -> None:
     if not is_fit or not isinstance(values, np.ndarray) or out.shape != values.shape:
         expected = "a writeable NumPy array of floating-point numbers with the shape of 'X', itself a NumPy array"
         raise ShapeError("out", function, expected=expected, got=f"{type(out).__name__} of shape {np.shape(out)}")
+    if np.shares_memory(out, values) and not is_same_memory(out, values):
+        expected = "apart from 'X' in memory, or 'X' itself"
+        raise DataError("out", function, expected=expected, got="an array that overlaps with 'X'")
+
+
+def is_same_memory(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays have the same entries in the same places of the memory."""
+    layouts = [
+        (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype) for array in (one, other)
+    ]
+    return layouts[0] == layouts[1]
 
 
 def check_probabilities(values: Any, argument: str, function: str) -> Array:

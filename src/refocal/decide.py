@@ -12,7 +12,7 @@ import numpy as np
 from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
-from refocal.metrics._bins import effective_size, outcome_weights
+from refocal.metrics._bins import effective_size, outcome_weights, reached_from
 from refocal.metrics._inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
 from refocal.rows import Predictions
@@ -34,6 +34,8 @@ __all__ = [
 
 ABSTAIN = -1
 """The action of leaving a row undecided."""
+# Expected costs that differ by less than this share of their terms are equal: float32 rounds each by a few times 6e-8.
+SAME_COST = 5e-7
 THRESHOLDS = np.arange(1, 100) / 100.0
 
 
@@ -136,14 +138,23 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
 
 
 def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
-    """As `best_actions`, for checked arguments."""
+    """As `best_actions`, for checked arguments.
+
+    Of actions whose expected costs are equal but for rounding the first is taken, and abstaining is taken if it costs
+    less than all: so the precision of the probabilities does not decide.
+    """
     xp = namespace(p)
-    expected = xp.matmul(p, xp.astype(in_library_of(p, table), p.dtype))
-    action, cost = xp.argmin(expected, axis=-1), xp.min(expected, axis=-1)
+    expected, rounding = (
+        xp.matmul(p, xp.astype(in_library_of(p, each), p.dtype)) for each in (table, SAME_COST * np.abs(table))
+    )
+    cost = xp.min(expected, axis=-1)
+    is_cheapest = expected <= cost[..., None] + rounding
+    action = xp.argmax(xp.astype(is_cheapest, xp.int32), axis=-1)
     if price is None:
         return Decisions(action, cost)
     paid = xp.astype(in_library_of(p, price), p.dtype)
-    return Decisions(xp.where(paid < cost, ABSTAIN, action), xp.where(paid < cost, paid, cost))
+    abstains = paid < cost - SAME_COST * xp.abs(cost)
+    return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, paid, cost))
 
 
 def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
@@ -428,9 +439,9 @@ def automation_curve(
 
 
 def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:
-    """The sums of some terms over the rows with a p at or above each threshold."""
+    """The sums of some terms over the rows with a p at or above each threshold, as a decimal is in any precision."""
     order = np.argsort(p, kind="stable")
-    at = np.searchsorted(p[order], thresholds, side="left")
+    at = np.searchsorted(p[order], reached_from(thresholds), side="left")
     before = [np.concatenate([[0.0], np.cumsum(each[order])]) for each in terms]
     return [sums[-1] - sums[at] for sums in before]
 

@@ -333,3 +333,18 @@ def test_rounded_probabilities_of_equal_scores_are_equal():
     for metric in (expected_calibration_error, ece_sweep, lambda y, p: corp_reliability(y, p).miscalibration):
         first, second = (metric(y, p) for p in pair)
         assert first == pytest.approx(second, abs=1e-10)
+
+
+@pytest.mark.parametrize("decimals", [1, 2])
+@pytest.mark.parametrize("n_bins", [5, 10, 20, 100])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_a_decimal_at_an_edge_is_in_the_same_bin_in_every_precision(decimals, n_bins, is_binary):
+    rng = np.random.default_rng(0)
+    p = rng.random(3000).round(decimals)
+    labels = (rng.random(3000) < p).astype(int)
+    p = p if is_binary else np.stack([1.0 - p, p], axis=1)
+    options = {"n_bins": n_bins, "strategy": "uniform"}
+    double, single = (
+        expected_calibration_error(labels, p.astype(dtype), **options) for dtype in (np.float64, np.float32)
+    )
+    assert single == pytest.approx(double, abs=1e-7)

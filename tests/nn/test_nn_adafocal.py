@@ -118,3 +118,13 @@ def test_bad_confidences_are_named():
         loss.update_bins(torch.tensor([0.5, 1.5]), torch.ones(2))
     with pytest.raises(ParameterError, match="between 0 and 1"):
         loss.update_bins(torch.tensor([0.5, torch.nan]), torch.ones(2))
+
+
+def test_a_gamma_of_0_moves_to_the_side_that_its_bin_needs():
+    """No factor moves a 0."""
+    loss = AdaFocalLoss(n_bins=2, initial=0.0, switch=0.3)
+    loss.update_bins(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([True, True, False, False]))
+    torch.testing.assert_close(loss.gammas, torch.tensor([-0.3, 0.3]))
+    loss.update_bins(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([True, True, False, False]))
+    assert loss.gammas[0] < -0.3
+    assert loss.gammas[1] > 0.3

@@ -11,9 +11,9 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from array_libraries import BACKENDS
-from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.errors import DataError, ParameterError
-from refocal.export import to_torch_export
+from refocal import FocalCalibration, FocalTemperatureScaling, MultiLabelCalibration, TemperatureScaling
+from refocal.errors import DataError, ParameterError, ShapeError
+from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Focal, Temperature
 from refocal.nn import CalibrationLayer
 
@@ -158,3 +158,48 @@ def test_what_cannot_be_a_layer_is_refused():
         CalibrationLayer(Temperature(2.0))(torch.tensor([[3, 1]]))
     with pytest.raises(ParameterError, match="'input' of CalibrationLayer"):
         CalibrationLayer(Focal(1.0), input="odds")
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities", "log-odds"])
+def test_one_number_per_row_is_a_row(kind, tmp_path):
+    """As in predict_proba: nothing is normalised over the batch."""
+    rng = np.random.default_rng(0)
+    log_odds = 2.0 * rng.normal(size=300)
+    labels = (rng.random(300) < 1.0 / (1.0 + np.exp(-log_odds / 2.0))).astype(int)
+    scores = 1.0 / (1.0 + np.exp(-log_odds)) if kind == "probabilities" else log_odds
+    fitted = TemperatureScaling(input=kind).fit(scores, labels)
+    expected = fitted.predict_proba(scores)
+    assert expected.shape == (300, 2)
+    log_p = fitted.to_torch(dtype=torch.float64)(torch.from_numpy(scores))
+    np.testing.assert_allclose(log_p.exp().numpy(), expected, rtol=0.0, atol=1e-12)
+    alone = fitted.to_torch(dtype=torch.float64)(torch.from_numpy(scores[:1]))
+    np.testing.assert_allclose(alone.exp().numpy(), expected[:1], rtol=0.0, atol=1e-12)
+
+    single = scores.astype(np.float32)
+    program = to_torch_export(fitted, n_axes=1)
+    np.testing.assert_allclose(program.module()(torch.from_numpy(single)).exp(), expected, rtol=0.0, atol=1e-6)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    to_onnx(fitted, tmp_path / "a.onnx", n_axes=1)
+    (p,) = onnxruntime.InferenceSession(tmp_path / "a.onnx").run(None, {"logits": single})
+    np.testing.assert_allclose(p, expected, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (7, 6), (5, 7), (5,), (2, 5, 3)])
+def test_a_layer_refuses_another_number_of_classes(calibrator, shape):
+    layer = calibrator.to_torch()
+    if shape[-1] == 5:
+        assert layer(torch.zeros(shape)).shape == shape
+        return
+    with pytest.raises(ShapeError, match=r"'logits' of CalibrationLayer must be of 5 entries on axis -1.*Got shape"):
+        layer(torch.zeros(shape))
+    with pytest.raises(ShapeError, match="of 5 entries on axis 3"):
+        calibrator.to_torch(class_axis=3)(torch.zeros(shape))
+
+
+def test_a_layer_of_labels_refuses_another_number_of_them():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(200, 3))
+    fitted = MultiLabelCalibration(input="log-odds").fit(scores, (rng.random((200, 3)) < 0.5).astype(int))
+    assert fitted.to_torch()(torch.zeros(4, 3)).shape == (4, 3)
+    with pytest.raises(ShapeError, match="of 3 entries on axis -1"):
+        fitted.to_torch()(torch.zeros(4, 2))

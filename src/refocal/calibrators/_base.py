@@ -28,7 +28,7 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._groups import Groups, as_groups
-from refocal._validation import FINITE_LABELS, check_out
+from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._classes import order_of_columns
 from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
@@ -251,6 +251,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name, log = f"{type(self).__name__}.{method}", method == "predict_log_proba"
         if out is not None:
             check_out(out, X, name)
+            if is_same_memory(out, X):  # rows that are read once more would have been overwritten
+                return filled(self._predict(method, X, class_axis), out)
         if class_axis != -1:
             last = getattr(self, method)(classes_last(X, class_axis, name))
             return filled(namespace(last).moveaxis(last, -1, class_axis), out)
@@ -305,13 +307,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
         """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`.
 
-        `class_axis` has the classes, or the labels of a multi-label model.
+        `class_axis` has the classes, or the labels of a multi-label model. For two classes the layer also takes one
+        number per row, (N,), as `predict_proba` does.
         """
         from refocal.nn import CalibrationLayer, MultiLabelLayer
 
         check_is_fitted(self)
         layer = CalibrationLayer if self.row_axes == 1 else MultiLabelLayer
-        return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
+        n_classes = int(self.n_features_in_)
+        return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype, n_classes=n_classes)
 
     @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:

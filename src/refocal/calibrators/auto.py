@@ -16,7 +16,7 @@ from refocal.calibrators._affine import EXACT, TIGHT, CrossFitted, Recipe
 from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_class_step
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
-from refocal.engine.blocked import row_keys
+from refocal.engine.sampling import sampled
 from refocal.errors import FitWarning, warn
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
@@ -183,10 +183,7 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
         rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
     else:
         usable = _affine.usable_rows(dataset, there=dataset.n_classes > 2)
-        keys = row_keys(usable)
-        last = min(n_rows, len(keys)) - 1
-        small = np.flatnonzero(keys <= np.partition(keys, last)[last])
-        rows = usable.take(small[np.argsort(keys[small], kind="stable")][:n_rows])
+        rows = sampled(usable, n_rows, dataset.floor)
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
 

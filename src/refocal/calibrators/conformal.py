@@ -20,13 +20,16 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.one_vs_rest import odds_after, starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
+from refocal.engine.apply import probabilities_of
 from refocal.errors import FitWarning, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
 
-# Within this distance, relative to its size, a score has the Venn-Abers bounds of its rows in every precision.
+# Within this distance a score counts as that of the fit, in thresholds and bounds that were fitted: the same row has
+# scores that differ by less than 1e-6 between precisions and engines, relative to the size of log-odds, and where many
+# rows have the same score, as votes do, its last digit would decide on all of them.
 SAME_SCORE = 1e-6
 
 
@@ -93,7 +96,8 @@ class PredictionSets(Calibrator):
         return in_library_of(log_p, self._sets(flat, self.threshold_, np.random.default_rng(seed)).reshape(p.shape))
 
     def _sets(self, p: Matrix, threshold: float, generator: np.random.Generator) -> Flags:
-        sets: Flags = self._scores(p, generator) <= threshold
+        # Where many rows have the score of the threshold, as votes do, the last digit must not leave them out.
+        sets: Flags = self._scores(p, generator) <= threshold + SAME_SCORE
         if not self.allow_empty:
             sets[np.arange(len(p)), np.argmax(p, axis=1)] = True
         return sets
@@ -183,9 +187,11 @@ class VennAbersCalibration(Calibrator):
 
     @without_warnings
     def predict_interval(self, X: Array) -> tuple[Array, Array]:
-        """The least and the largest probability of every class, of the shape of `predict_proba`.
+        """The least and the largest probability of every class, of the shape of `predict_proba`, which lies between.
 
-        They are p₀ and p₁ of class 1 of two or of the top class of more, and what those leave for the others.
+        They are p₀ and p₁ of class 1 of two or of the top class of more, and what those leave for the others. Where p₁
+        would put the top class below another, `predict_proba` has it as probable as that one, which is above p₁: the
+        interval then reaches up to there.
         """
         check_is_fitted(self)
         logits = self._logits(X, f"{type(self).__name__}.predict_interval")
@@ -201,8 +207,13 @@ class VennAbersCalibration(Calibrator):
         share = p / np.maximum(others, SMALLEST)
         # Where a class must occur nothing is left for the others, and it has all.
         lower, upper = np.where(others == 0.0, 1.0, lower), np.where(others == 0.0, 1.0, upper)
+        impossible = np.take_along_axis(x, at, axis=-1) == -np.inf
+        lower, upper = np.where(impossible, 0.0, lower), np.where(impossible, 0.0, upper)
         bounds = ((lower, upper), (upper, lower))
         least, most = (np.where(chosen, own, share * (1.0 - other)) for own, other in bounds)
+        point = to_numpy(probabilities_of(self.chain_, logits)).astype(np.float64)
+        least = np.minimum(least, point)
+        most = np.maximum(most, point)
         return in_library_of(logits, least), in_library_of(logits, most)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
@@ -226,7 +237,12 @@ def _spread(target: Flags, n_folds: int) -> list[Indices]:
 
 
 def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
-    """The logarithms of p₁ and 1 - p₀ as functions of the score."""
+    """The logarithms of p₁ and 1 - p₀ as functions of the score.
+
+    Without any row the added one is alone: p₀ = 0 and p₁ = 1 everywhere.
+    """
+    if len(score) == 0:
+        return _steps(np.zeros(1), np.zeros(2)), _steps(np.zeros(1), np.zeros(2))
     starts = starts_of_ties(score)
     ends = np.append(starts[1:], len(score)) - 1
     reach = SAME_SCORE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))

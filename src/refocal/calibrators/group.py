@@ -264,6 +264,8 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n
     # A row in which a class cannot occur says nothing about the lines.
     known = np.isfinite(log_odds)
     log_odds, target, weight, group = log_odds[known], target[known], weight[known], group[known]
+    if weight.sum() == 0.0:
+        return np.ones(n_groups), np.zeros(n_groups), float(DEVIATIONS[0])
     centre = float(np.average(log_odds, weights=weight))
     spread = float(np.sqrt(np.average((log_odds - centre) ** 2, weights=weight))) or 1.0
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)

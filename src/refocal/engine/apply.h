@@ -26,8 +26,10 @@ typedef struct {
     V at;       /* which class is the top */
 } Odds;
 
-/* Whether these are logits at all, and whether they could be probabilities: the bits of both enums above. */
-INLINE int64_t look(const V *d, int64_t n) {
+/* Whether these are logits at all, and whether they could be probabilities: the bits of both enums above. The rows that
+ * are no logits go into bad.
+ */
+INLINE int64_t look(const V *d, int64_t n, I *bad) {
     I wrong = {0}, some = {0}, negative = {0};
     V sum = {0};
     for (int64_t j = 0; j < n; j++) {
@@ -36,10 +38,11 @@ INLINE int64_t look(const V *d, int64_t n) {
         negative |= d[j] < 0.0;
         sum += d[j];
     }
+    *bad = wrong | ~some;
     I off = negative | (sum < (real)0.99) | (sum > (real)1.01);
     int64_t found = 0;
     for (int r = 0; r < LANES; r++) {
-        if (wrong[r] || !some[r]) found |= NOT_NUMBERS;
+        if ((*bad)[r]) found |= NOT_NUMBERS;
         if (off[r]) found |= NOT_PROBABILITIES;
     }
     return found;
@@ -282,12 +285,16 @@ INLINE void apply_chain(const Data *data, const int64_t *steps, int64_t n_steps,
     *found = scratch == NULL ? NOT_NUMBERS : 0;
     for (int64_t i = 0; scratch != NULL && i < data->n_rows; i += LANES) {
         gather(data, data->logits, i, d);
-        *found |= look(d, n);
+        I bad;
+        const int64_t seen = look(d, n, &bad);
+        *found |= seen;
         if (is_mixture) *found |= mix(data, i, d, e, more, sum, n, steps, n_steps, numbers, is_log);
         else if (is_log) run(d, e, more, more, n, steps, n_steps, numbers);
         else run(d, e, NULL, more, n, steps, n_steps, numbers);
+        V *p = is_mixture ? sum : e;
+        for (int64_t j = 0; (seen & NOT_NUMBERS) && j < n; j++) p[j] = pick(bad, same(NAN), p[j]);
         const int rows = data->n_rows - i < LANES ? data->n_rows - i : LANES;
-        store(is_mixture ? sum : e, n, (real *)out + i * out_stride, out_stride, rows);
+        store(p, n, (real *)out + i * out_stride, out_stride, rows);
     }
     free(scratch);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -13,12 +14,27 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector, to_numpy
+from refocal._arrays import SMALLEST, Indices, Vector, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.protocol import Summed
+from refocal.engine.sampling import (
+    LARGEST_KEY,
+    CountedRows,
+    CountedSample,
+    Counters,
+    Keys,
+    block_of,
+    counted,
+    frequent_from,
+    joined,
+    joined_samples,
+    most_repeat,
+    row_keys,
+    sample_of,
+)
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import column_order, distinct_labels, raw_labels
@@ -28,12 +44,8 @@ T = TypeVar("T")
 
 # Rows and entries of the sample that Newton's method starts with: cheap to transfer.
 START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
-# The number of logits that a row's key is computed from.
-KEY_COLUMNS = 8
-
-
-RowSample: TypeAlias = tuple[Any, ...]
-"""Keys, logits, labels and weights of some rows; None instead of weights where there are none."""
+# What the logarithm of a zero is read as, before all rows are known.
+ZERO = math.log(SMALLEST)
 
 
 @dataclass
@@ -51,8 +63,14 @@ class Inspected:
     precision: float
     floor: float | None
     """The logarithm of half the smallest probability that is not 0, where the rows are probabilities."""
-    sample: RowSample
-    """The rows of the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
+    sample: CountedSample
+    """Rows of a weight above 0, of which samples are taken."""
+    n_sampled: int = 0
+    """The number of different rows in the sample before the client received a part of it."""
+    frequent: CountedRows | None = None
+    """Rows beyond those of the sample that occur so often that they belong to it, as far as they are counted."""
+    candidates: Keys | None = None
+    """Keys of the rows that may be frequent and are not counted."""
 
 
 Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
@@ -75,6 +93,9 @@ class BlockedDataset(Dataset):
 
     watch: Callable[[int, int | None], None] | None = None
     """Called with the number of rows done in a pass and the total number, if that is known."""
+
+    _frequent: CountedRows | None
+    """Rows that are frequent beyond those of the sample."""
 
     def __init__(self, reader: RowReader, n_given: int | None = None) -> None:
         self.passes = 0
@@ -154,14 +175,13 @@ class BlockedDataset(Dataset):
             return
         # Keys are uniform: blocks need not send rows whose keys are beyond those of the sample of all of them.
         share = 1.0 if self.n_given is None else (n_sample + 8.0 * n_sample**0.5) / max(self.n_given, 1)
-        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share)
-        task = Pass(look_at, partial(_merge, n_sample=n_sample), partial(_start, n_start), True)
-        found, self._ask = self._counted_pass(task)
-        self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
-        inspected: Inspected | None = found.answer
+        inspected = self._inspect(n_sample, n_start, share)
+        if inspected is not None and share < 1.0 and inspected.n_sampled < n_sample:
+            # Rows repeat, or many were skipped, so that fewer different rows than expected were sent.
+            inspected = self._inspect(n_sample, n_start, 1.0)
         function = self.reader.function
         if inspected is None:
-            if found.n_left_out:
+            if self._n_left_out:
                 expected = "above 0 for at least one row that has a label"
                 raise DataError("sample_weight", function, expected=expected, got="a sum of 0")
             skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
@@ -174,11 +194,28 @@ class BlockedDataset(Dataset):
             raise LabelError("y", function, expected="of at least two classes", got=got)
         if inspected.sum_of_parts is not None:
             warn_of_sums(inspected.sum_of_parts, "X", function)
+        if inspected.candidates is not None and len(inspected.candidates):
+            count = partial(_counted_candidates, inspected.candidates, ZERO if self.input == "probabilities" else None)
+            self._frequent = self._counted_pass(Pass(count, joined))[0].answer
+            before = inspected.frequent
+            inspected.frequent = self._frequent if before is None else joined(before, self._frequent)
         self._unit = weight_unit(inspected.weight, inspected.n_used)
         self.total_weight, self.precision = self._unit * inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
         self.floor = inspected.floor
         self._start, self._n_sample = inspected, n_sample
+
+    def _inspect(self, n_sample: int, n_start: int, share: float) -> Inspected | None:
+        """The result of the first pass, None without rows."""
+        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share)
+        finish = partial(_start, n_sample, n_start)
+        answer, self._ask = self._counted_pass(Pass(look_at, partial(_merge, n_sample=n_sample), finish, True))
+        self._n_left_out = answer.n_left_out
+        self.n_rows = answer.n_rows
+        self.n_skipped = answer.n_skipped
+        self._frequent = None
+        inspected: Inspected | None = answer.answer
+        return inspected
 
     def reduce(self, task: Pass[Any], *, raised: bool = True) -> Any:
         """The answer of all blocks, one pass; without `raised`, zeros are left as they were read."""
@@ -213,13 +250,14 @@ class BlockedDataset(Dataset):
 
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        few: Block = _of_sample(lambda block: block, n_rows, self.floor, self._unit, self._start)
+        frequent = self._start.frequent
+        few: Block = _of_sample(lambda block: block, n_rows, self.floor, self._unit, frequent, self._start)
         return few
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)
-        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit))
+        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit, self._frequent))
         return answer
 
 
@@ -242,42 +280,37 @@ def _rows_text(n_used: int, n_skipped: int) -> str:
 def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0) -> Inspected:
     """The first pass over a block; `zeros`: it holds probabilities, some of which may be 0.
 
-    Of the rows that could be in the sample those with the lowest `share` of all keys are sent, or a few where these are
-    fewer.
+    Of the rows that could be in the sample those with the lowest `share` of all keys are sent, unless most rows repeat:
+    then there are few different ones.
     """
-    keys = row_keys(block)
-    if share < 1.0:
-        n_sample = min(n_sample, max(FEWEST_START_ROWS, int(np.count_nonzero(keys < np.uint64(share * 2.0**64)))))
-    chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
-    values = block.logits[chosen]
+    keys = row_keys(block, ZERO if zeros else None)
     weight = block.weight
+    is_used = None if weight is None or weight.all() else weight > 0.0
+    used = block if is_used is None else block.take(is_used)
+    used_keys = keys if is_used is None else keys[is_used]
+    n_checked = n_sample
+    if share < 1.0:
+        n_checked = min(n_sample, max(FEWEST_START_ROWS, int(np.count_nonzero(keys <= _bound(share)))))
+    checked = np.argpartition(keys, n_checked)[:n_checked] if len(keys) > n_checked else slice(None)
     return Inspected(
         weight=float(len(keys) if weight is None else weight.sum()),
-        n_used=len(keys) if weight is None else int(np.count_nonzero(weight)),
+        n_used=used.n_rows,
         gap=block.tops.gap,
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
-        sum_of_parts=sum_of_parts(values.astype(np.float64), "X", "fit"),
+        sum_of_parts=sum_of_parts(block.logits[checked].astype(np.float64), "X", "fit"),
         precision=block.precision,
         floor=floor_of_zeros(block.logits) if zeros else None,
-        sample=(
-            keys[chosen],
-            values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
-            block.labels[chosen],
-            None if weight is None else weight[chosen],
-        ),
+        sample=sample_of(used_keys, used, n_sample, _bound(1.0 if most_repeat(used_keys) else share)),
     )
 
 
-def _smallest(sample: RowSample, n_rows: int) -> RowSample:
-    """A limited number of rows, in ascending order of their keys."""
-    order = np.argsort(sample[0], kind="stable")[:n_rows]
-    return tuple(None if each is None else each[order] for each in sample)
+def _bound(share: float) -> np.uint64:
+    """The largest of this share of all keys."""
+    return LARGEST_KEY if share >= 1.0 else np.uint64(share * 2.0**64)
 
 
 def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
-    pairs = zip(first.sample, second.sample, strict=True)
-    both = tuple(None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs)
     return Inspected(
         first.weight + second.weight,
         first.n_used + second.n_used,
@@ -287,21 +320,46 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
         None if first.floor is None or second.floor is None else min(first.floor, second.floor),
-        _smallest(both, n_sample),
+        joined_samples(first.sample, second.sample, n_sample),
     )
 
 
-def _start(n_start: int, found: Inspected) -> Inspected:
+def _start(n_sample: int, n_start: int, whole: Inspected) -> Inspected:
     """What the client receives: a few rows in single precision, since they only provide a starting point."""
-    keys, values, *others = _smallest(found.sample, n_start)
-    return replace(found, sample=(keys, values.astype(np.float32), *others))
+    start = whole.sample.smallest(n_start)
+    beyond = whole.sample.rows.take(slice(n_start, None))
+    no_counters = Counters(start.others.keys[:0], start.others.counts[:0])
+    return replace(
+        whole,
+        sample=replace(start, rows=_in_single(start.rows), others=no_counters),
+        n_sampled=len(whole.sample.rows.keys),
+        frequent=_in_single(beyond.take(beyond.counts > frequent_from(n_start, whole.n_used))),
+        candidates=whole.sample.candidates(n_sample, whole.n_used),
+    )
+
+
+def _in_single(rows: CountedRows) -> CountedRows:
+    return replace(rows, logits=rows.logits.astype(np.float32))
+
+
+def _counted_candidates(candidates: Keys, lowest: float | None, block: Block) -> CountedRows:
+    """The rows of a block whose keys are among the candidates, which are in ascending order."""
+    used = block if block.weight is None or block.weight.all() else block.take(block.weight > 0.0)
+    keys = row_keys(used, lowest)
+    at = np.minimum(np.searchsorted(candidates, keys), len(candidates) - 1)
+    is_candidate = candidates[at] == keys
+    return counted(keys[is_candidate], used.take(is_candidate))
 
 
 def _of_sample(
-    question: Callable[[Block], Any], n_rows: int, floor: float | None, unit: float, found: Inspected
+    question: Callable[[Block], Any],
+    n_rows: int,
+    floor: float | None,
+    unit: float,
+    frequent: CountedRows | None,
+    whole: Inspected,
 ) -> Any:
-    _, *columns = _smallest(found.sample, n_rows)
-    return _with_limits(question, floor, unit, Block(*columns))
+    return _with_limits(question, floor, unit, block_of(whole.sample, frequent, n_rows, whole.n_used))
 
 
 def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
@@ -310,14 +368,3 @@ def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: fl
         logits = raise_zeros(block.logits, floor)
         block = Block(logits, block.labels, None if block.weight is None else unit * block.weight, block.groups)
     return question(block)
-
-
-def row_keys(block: Block) -> NDArray[np.uint64]:
-    """Well-mixed integers, one per row, each computed from its row alone."""
-    columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
-    keys: NDArray[np.uint64] = to_numpy(block.labels).astype(np.uint64)
-    for column in columns:
-        bits = to_numpy(block.logits[:, column]).astype(np.float64).view(np.uint64)
-        keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        keys ^= keys >> np.uint64(29)
-    return keys

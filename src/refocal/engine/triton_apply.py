@@ -237,6 +237,7 @@ def _apply_kernel(
         if HAS_FACTORS:
             by = tl.load(factors + start + j, mask=known, other=0.0).to(dtype)
             p = p + tl.log(by) - tl.log(norm)[:, None] if LOG else p * by / norm[:, None]
+        p = tl.where((found & 1)[:, None] != 0, float("nan"), p)
         tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 

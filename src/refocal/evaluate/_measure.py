@@ -33,7 +33,7 @@ from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate.evaluation import Histogram
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS, CalibrationHistogram
-from refocal.metrics._bins import Bins, bins_of
+from refocal.metrics._bins import Bins, bins_of, uniform_index
 from refocal.metrics._histogram_cells import finest_bits
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import MetricRows, summarise
@@ -147,7 +147,9 @@ def _result_of_rows(test: Predictions, calibrator: Calibrator | InOrder | None, 
     summaries = summarise(measured, n_resamples, seed)
     rows, edges = predicted.rows, details.EDGES
     (confidence, correct), weight = rows.confidence(), rows.weights
-    right, wrong = (np.histogram(confidence, edges, weights=weight * each)[0].tolist() for each in (correct, ~correct))
+    n_bins = len(edges) - 1
+    place = uniform_index(confidence, n_bins)
+    right, wrong = (np.bincount(place, weight * each, n_bins).tolist() for each in (correct, ~correct))
     return Result(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(predicted.of(m))) for m in reported("value", test.n_classes)},

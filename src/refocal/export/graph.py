@@ -84,7 +84,8 @@ class Symbol:
     __add__, __radd__ = _operator("Add"), _reflected("Add")
     __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
     __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
-    __truediv__, __or__ = _operator("Div"), _operator("Or")
+    __truediv__ = _operator("Div")
+    __or__, __and__ = _operator("Or"), _operator("And")
     __gt__, __ge__ = _operator("Greater", np.bool_), _operator("GreaterOrEqual", np.bool_)
     __lt__, __le__ = _operator("Less", np.bool_), _operator("LessOrEqual", np.bool_)
     __eq__ = _operator("Equal", np.bool_)  # type: ignore[assignment]
@@ -92,6 +93,9 @@ class Symbol:
 
     def __matmul__(self, other: Any) -> Symbol:
         return self.graph.node("MatMul", self, other, columns=other.shape[-1])
+
+    def __invert__(self) -> Symbol:
+        return self.graph.node("Not", self)
 
     def __neg__(self) -> Symbol:
         return self.graph.node("Neg", self)
@@ -151,6 +155,11 @@ class Functions:
         return x.graph.node("Log", x) if isinstance(x, Symbol) else np.log(x)
 
     @staticmethod
+    def isnan(x: Symbol) -> Symbol:
+        """Which numbers are NaN."""
+        return x.graph.node("IsNaN", x, dtype=np.bool_)
+
+    @staticmethod
     def sort(x: Symbol, *, axis: int) -> Symbol:
         """Each row from its smallest number on."""
         found = x.graph.node("TopK", x, x.graph.indices(x.n_columns), largest=0)
@@ -172,10 +181,13 @@ class Functions:
 
     @staticmethod
     def max(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
-        """Largest of a row. Opset 18 made the axes an input."""
+        """Largest of a row, NaN if there is one, of which ONNX says nothing. Opset 18 made the axes an input."""
         if x.graph.opset >= 18:
-            return x.graph.node("ReduceMax", x, x.graph.indices(-1), columns=1, keepdims=1)
-        return x.graph.node("ReduceMax", x, columns=1, axes=[-1], keepdims=1)
+            largest = x.graph.node("ReduceMax", x, x.graph.indices(-1), columns=1, keepdims=1)
+        else:
+            largest = x.graph.node("ReduceMax", x, columns=1, axes=[-1], keepdims=1)
+        n_unknown = Functions.sum(Functions.where(Functions.isnan(x), 1.0, 0.0), axis=axis, keepdims=keepdims)
+        return Functions.where(n_unknown > 0.0, np.nan, largest)
 
     @staticmethod
     def sum(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:

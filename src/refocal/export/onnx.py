@@ -15,7 +15,7 @@ from refocal._files import write_atomically
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError, need
-from refocal.maps.row import gaps
+from refocal.maps.row import gaps, spoiled
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +44,8 @@ def to_onnx(
         The size of the class axis; must be the number that the calibrator was fitted with.
     class_axis, n_axes : int
         Where the classes lie, and of how many axes: class_axis=1, n_axes=4 for images (N, C, H, W). All other axes
-        may have any size.
+        may have any size. For two classes, n_axes=1 is one number per row, as in `predict_proba`; the result has two
+        columns.
 
     Examples
     --------
@@ -62,7 +63,8 @@ def to_onnx(
 
     axis, size = class_axis_of(class_axis, n_axes, "to_onnx"), fitted_classes(calibrator, n_classes, "to_onnx")
     shape: list[int | str] = ["batch", *(f"axis_{i}" for i in range(1, n_axes))]
-    shape[axis : axis + 1] = [size] if calibrator.has_class_axis else []
+    if not takes_one_number(calibrator, size, n_axes):
+        shape[axis : axis + 1] = [size] if calibrator.has_class_axis else []
     numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
     model = helper.make_model(
@@ -199,7 +201,8 @@ def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: boo
     if calibrator.input == "probabilities":
         x = xp.log(xp.maximum(x, SMALLEST))
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
-    weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
+    scores = spoiled(xp, x, calibrator.chain_.apply(xp, x))
+    weight = xp.exp(gaps(xp, scores, 1.0).gap)
     p: Symbol = weight / xp.sum(weight, axis=-1, keepdims=True)
     if of_labels:
         p = graph.node("Gather", p, graph.constant(1, np.int64), axis=-1)
@@ -225,6 +228,11 @@ def fitted_classes(calibrator: object, n_classes: int | None, function: str) -> 
         expected = f"{fitted}, as the calibrator was fitted with"
         raise ShapeError("n_classes", function, expected=expected, got=repr(n_classes))
     return fitted
+
+
+def takes_one_number(calibrator: Calibrator, n_classes: int, n_axes: int) -> bool:
+    """Whether an input of this many axes has one number per row, for two classes, and no axis of them."""
+    return n_axes == 1 and n_classes == 2 and calibrator.row_axes == 1
 
 
 def class_axis_of(class_axis: int, n_axes: int, function: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from refocal._files import write_atomically
 from refocal.calibrators import Calibrator
-from refocal.export.onnx import class_axis_of, fitted_classes
+from refocal.export.onnx import class_axis_of, fitted_classes, takes_one_number
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -25,7 +25,7 @@ def to_torch_export(
     """The calibrator's layer as a program of `torch.export`, from float32 logits to log-probabilities.
 
     It is written to `path`, whole or not at all, if one is given, and `torch.export.load` reads it. All axes but that
-    of the classes may have any size.
+    of the classes may have any size. For two classes, n_axes=1 is one number per row, as in `predict_proba`.
 
     >>> import numpy as np
     >>> from refocal import FocalCalibration
@@ -40,9 +40,12 @@ def to_torch_export(
     layer = calibrator.to_torch(class_axis=class_axis)
     import torch
 
-    has_class_axis = calibrator.has_class_axis
-    sizes = [classes if i == axis else 3 + i for i in range(n_axes) if has_class_axis or i != axis]
-    free = {i: torch.export.Dim.DYNAMIC for i in range(len(sizes)) if not has_class_axis or i != axis}
+    sizes = [3 + i for i in range(n_axes)]
+    class_axes: list[int] = []
+    if not takes_one_number(calibrator, classes, n_axes):
+        sizes[axis : axis + 1] = [classes] if calibrator.has_class_axis else []
+        class_axes = [axis] if calibrator.has_class_axis else []
+    free = {i: torch.export.Dim.DYNAMIC for i in range(len(sizes)) if i not in class_axes}
     program = torch.export.export(layer, (torch.zeros(sizes),), dynamic_shapes=(free,))
     if path is not None:
         content = io.BytesIO()

@@ -34,6 +34,9 @@ STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
 APART = 0.3
 # A valley is left if its log-loss is higher than that of the deepest by this number of standard errors.
 CLEARLY = 4.0
+# A start is given up if its log-loss would be higher than the lowest even after this multiple of the decrease that a
+# quadratic model predicts: far from a minimum the model may predict too little.
+FAR = 4.0
 # A curvature below this counts as 0.
 FLAT = 1e-12
 # The longest trusted step in log(1+γ) or log T.
@@ -170,7 +173,8 @@ class _State(NamedTuple):
     gradient: Pair
     step: Pair
     gain: float
-    """Twice the decrease that a quadratic model predicts for the step."""
+    """-gᵀs of the gradient g and the step s = -H⁻¹g, which is gᵀH⁻¹g: twice the decrease that a quadratic model
+    predicts, -gᵀs - ½ sᵀHs = ½ gᵀH⁻¹g."""
     at_bound: bool
 
 
@@ -192,7 +196,7 @@ def _descend(
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
         x, y = state.point
-        is_higher = bool(ends) and care is ROUGH and state.value - 2.0 * state.gain > ends[0].value
+        is_higher = bool(ends) and care is ROUGH and state.value - FAR * 0.5 * state.gain > ends[0].value
         if is_higher or _joins((math.expm1(x), math.exp(y)), ends):
             break
         state, is_end = _stepped(dataset, state, free, bounds, care)
@@ -207,7 +211,7 @@ def _stepped(dataset: Dataset, state: _State, free: Free, bounds: list[Pair], ca
     """The point after a step, shortened until the log-loss decreases; and whether it is an end: no step leads on."""
     if max(map(abs, state.step)) <= care.step:  # the last step needs no further pass
         point = _moved(state.point, state.step, bounds)
-        return state._replace(point=point, value=state.value - 2.0 * state.gain), True
+        return state._replace(point=point, value=state.value - 0.5 * state.gain), True
     # A gain below the rounding error is invisible in the value; the gradient still points downhill.
     rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
     highest = state.value if state.gain > rounding * max(1.0, state.value) else state.value + rounding

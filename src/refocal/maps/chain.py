@@ -19,7 +19,7 @@ import numpy as np
 
 from refocal._arrays import Array, as_floating, is_recorded, is_torch, namespace, on_gpu, row_blocks, without_warnings
 from refocal.errors import ParameterError
-from refocal.maps.row import normalised
+from refocal.maps.row import normalised, spoiled
 
 # Larger arrays are processed in blocks of this size, so that temporaries stay small; on a GPU of the second size.
 BLOCK, GPU_BLOCK = 1 << 18, 1 << 23
@@ -181,7 +181,7 @@ class Chain(Step):
         x, _ = as_floating(logits, "X", "predict_log_proba")
         xp, device = namespace(x), array_api_compat.device(x)
         here = self.with_parameters(lambda value: xp.asarray(value, dtype=x.dtype, device=device))
-        return here.apply(xp, x)
+        return spoiled(xp, x, here.apply(xp, x))
 
     def log_probabilities(self, logits: Array, row_axes: int = 1) -> Array:
         """Log-probabilities of checked logits, of the same array kind, dtype and device; `row_axes` axes form a row."""

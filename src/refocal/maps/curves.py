@@ -41,7 +41,7 @@ class OneVsRest(Step):
             found = z * xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
         else:
             found = -softplus(xp, -z)
-        return xp.where(scores > -xp.inf, found, -xp.inf)
+        return xp.where(scores == -xp.inf, -xp.inf, found)
 
     def instruction(self, is_last: bool) -> Instruction | None:
         """For the compiled engine."""
@@ -71,10 +71,10 @@ class Confidence(Step, keeps_order=True):
         _, log_rest, alone = shares(xp, xp.where(is_top, -xp.inf, gap))
         log_share = gap - xp.where(alone, 0.0, log_rest)
         second = xp.max(xp.where(is_top, -xp.inf, log_share), axis=-1, keepdims=True)
-        curved = self.curve.apply(xp, xp.where(log_rest > -LARGEST_LOG_ODDS, -log_rest, LARGEST_LOG_ODDS))
+        curved = self.curve.apply(xp, xp.where(log_rest < -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, -log_rest))
         # A rounding above the second, so that ties do not change which class comes first.
         least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
-        top = xp.where(alone | (curved > least), curved, least)
+        top = xp.where((curved < least) & ~alone, least, curved)
         return xp.where(is_top, top, log_share)
 
     def instruction(self, is_last: bool) -> Instruction | None:
@@ -116,7 +116,8 @@ class Pieces(Step):
         *lower, value = (look_up(xp.reshape(self.coefficients[d, :, :], (-1,)), at) for d in powers)
         for coefficient in reversed(lower):
             value = value * distance + coefficient
-        return value
+        # A step function has no power that a score of NaN would enter.
+        return xp.where(xp.isnan(scores), scores, value)
 
     def fits(self, n_classes: int) -> bool:
         """One curve for each class, or one alone, with knots that do not fall."""

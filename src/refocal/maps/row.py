@@ -52,6 +52,12 @@ def normalised(xp: Any, scores: Array) -> Array:
     return normalise(xp, *gaps(xp, scores, 1.0))
 
 
+def spoiled(xp: Any, logits: Array, scores: Array) -> Array:
+    """Scores, all NaN in rows whose logits hold NaN or +inf or nothing but -inf, whatever the steps made of them."""
+    top = xp.max(stop_gradient(logits), axis=-1, keepdims=True)
+    return scores + (top - top)
+
+
 def softmax_row(xp: Any, logits: Array, temperature: Any) -> Row:
     """The row of q = softmax(logits / temperature)."""
     gap, is_top = gaps(xp, logits, temperature)
@@ -104,8 +110,11 @@ def softplus(xp: Any, x: Array) -> Array:
 
 
 def log_minus(xp: Any, log_q: Array, amount: Any) -> tuple[Array, Array]:
-    """log(q - amount) from log q, and whether q is the larger; log q where it is not. An amount of 0 changes no bit."""
+    """log(q - amount) from log q, and whether q is the larger; log q where it is not. An amount of 0 changes no bit.
+
+    A q of NaN counts as the larger, so that it stays NaN.
+    """
     # The bound keeps infinities out of gradients; a q below e⁻⁸⁰ is less than any amount of interest.
-    ratio = amount * xp.exp(xp.where(log_q > -80.0, -log_q, 80.0))
-    is_larger = ratio < 1.0
-    return log_q + xp.log1p(-xp.where(is_larger, ratio, 0.0)), is_larger
+    ratio = amount * xp.exp(xp.where(log_q < -80.0, 80.0, -log_q))
+    is_smaller = ratio >= 1.0
+    return log_q + xp.log1p(-xp.where(is_smaller, 0.0, ratio)), ~is_smaller

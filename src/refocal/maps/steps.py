@@ -39,7 +39,7 @@ class Floor(Step, keeps_order=True, code="floor"):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Scores of at least `log_p`."""
-        return xp.where(scores > self.log_p, scores, self.log_p)
+        return xp.where(scores < self.log_p, self.log_p, scores)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Uniform(Step, keeps_order=True, code="uniform"):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """0, or -inf where the score is -inf."""
-        return xp.where(scores > -xp.inf, 0.0, scores)
+        return xp.where((scores > -xp.inf) & (scores < xp.inf), 0.0, scores)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
     "logits": their mean is 0. "tempered": log softmax(logits / T). "log-probabilities": log softmax(logits) / T.
     """
     gap = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
-    gap = xp.where(gap > -FLOOR, gap, -FLOOR)
+    gap = xp.where(gap < -FLOOR, -FLOOR, gap)
     if kind == "logits":
         return gap - xp.sum(gap, axis=-1, keepdims=True) / logits.shape[-1]
     scale = temperature if kind == "log-probabilities" else 1.0

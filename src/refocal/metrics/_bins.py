@@ -28,6 +28,8 @@ _MANY = 1 << 15
 # Cells by the first bits of a key: 64 for every factor of two in min(c, 1 - c).
 _CELL_SHIFT = 46
 SHARE_ROUNDING = 1e-12
+# By how much a probability may lie below an edge or a threshold that it counts as at: see `reached_from`.
+EDGE_TOLERANCE = 1e-7
 # The groups of similar confidence over which the weights of each outcome are averaged.
 _OUTCOME_GROUPS = 15
 
@@ -315,9 +317,19 @@ def check_binning(n_bins: Any, strategy: Any, function: str, norm: Any = "l1", n
     check_option(norm, norms, "norm", function)
 
 
+def reached_from(edges: Vector) -> Vector:
+    """The lowest number that counts as at each edge, in the precision of float32 too.
+
+    0.7 in float32 is 0.69999999, and 1 - 0.99 is 0.00999999: a probability given as a decimal is at the edge of the
+    same decimal whatever its precision. Float32 is off by at most 3e-8 below 1; an edge next to 0 is lowered by less.
+    """
+    lowest: Vector = edges - np.minimum(EDGE_TOLERANCE, 1e-3 * edges)
+    return lowest
+
+
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:
     """The bin [k/n_bins, (k+1)/n_bins) of each confidence; the last bin is closed."""
-    edges = np.arange(n_bins) / n_bins
+    edges = reached_from(np.arange(n_bins) / n_bins)
     index = (confidence * n_bins).astype(np.int64)
     # c · n_bins is rounded: 0.29 · 100 is below 29, yet 0.29 is the edge 29/100. 1 belongs to the last bin.
     index += confidence >= np.append(edges[1:], [np.inf, np.inf])[index]

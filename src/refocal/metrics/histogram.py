@@ -16,7 +16,7 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms, uniform_index
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
@@ -341,5 +341,6 @@ def _place(cells: Cells, used: Indices, confidence: Vector) -> Indices:
 
 def _by_width(cells: Bins, weight: Vector) -> list[float]:
     """The weight of cells in intervals of equal width."""
-    found, _ = np.histogram(np.clip(cells.confidence / cells.weight, 0.0, 1.0), _WIDTHS, (0.0, 1.0), weights=weight)
+    place = uniform_index(np.clip(cells.confidence / cells.weight, 0.0, 1.0), _WIDTHS)
+    found = np.bincount(place, weight, _WIDTHS)
     return [float(max(each, 0.0)) for each in found]

@@ -28,8 +28,9 @@ class AdaFocalLoss(Loss):
         γ_b ← γ_b exp(λ gap) if γ_b > 0, else γ_b exp(-λ gap)
 
     so that an overconfident bin is pushed towards focal loss and an underconfident one away from it. A γ whose size
-    falls below `switch` changes sides, to -switch or +switch; then it is clipped to [lowest, highest]. Equal
-    confidences share a bin; a bin left empty by that keeps its γ.
+    falls below `switch` changes sides, to -switch or +switch; then it is clipped to [lowest, highest]. A γ of 0, which
+    only `initial` can be and which no factor moves, becomes +switch in an overconfident bin and -switch in an
+    underconfident one. Equal confidences share a bin; a bin left empty by that keeps its γ.
 
     γ and the edges of the bins are in the state_dict, so that training resumes where it stopped. The other settings
     are those of `Loss`.
@@ -93,6 +94,7 @@ class AdaFocalLoss(Loss):
         before = to_numpy(self.gammas).astype(np.float64)
         after = before * np.exp(self.rate * gap * np.sign(before))
         after = np.where(np.abs(after) < self.switch, -np.sign(after) * self.switch, after)
+        after = np.where(before == 0.0, np.sign(gap) * self.switch, after)
         after = np.where(size > 0, np.clip(after, self.lowest, self.highest), before)
         # A bin that begins after the last row does not exist.
         starts = np.append(ranked.confidence, np.inf)[bounds[1:-1]]

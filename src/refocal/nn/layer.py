@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from refocal._arrays import SMALLEST, is_plain_tensor, two_columns
 from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
-from refocal.maps.row import normalised
+from refocal.maps.row import normalised, spoiled
 
 
 class CalibrationLayer(nn.Module):
@@ -38,6 +38,9 @@ class CalibrationLayer(nn.Module):
         have no axis of classes, which the result has.
     dtype : torch.dtype, optional
         Of the parameters: torch's default, float32 unless set otherwise, unless given.
+    n_classes : int, optional
+        The size of the axis of classes, without which it is not checked. With two classes an input of one axis holds
+        one number per row, as in `predict_proba`: the probability of class 1, or its log-odds.
 
     Examples
     --------
@@ -54,6 +57,7 @@ class CalibrationLayer(nn.Module):
         class_axis: int = -1,
         input: str = "logits",  # noqa: A002
         dtype: torch.dtype | None = None,
+        n_classes: int | None = None,
     ) -> None:
         super().__init__()
         check_option(input, INPUTS, "input", type(self).__name__)
@@ -65,6 +69,7 @@ class CalibrationLayer(nn.Module):
         self.chain.check()
         self.class_axis = class_axis
         self.input = input
+        self.n_classes = n_classes
         kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
         self._chain, self._fetched, self._versions = self.chain, list[Tensor](), list[int]()
         self._names: list[str] = []
@@ -74,8 +79,13 @@ class CalibrationLayer(nn.Module):
             self.register_buffer(self._names[-1], torch.tensor(value, dtype=kind))
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
-        x = two_columns(logits, self.input) if self.input == "log-odds" else logits.movedim(self.class_axis, -1)
+        """Log-probabilities, of the shape of the logits; of one number per row with one axis more."""
+        has_one_number = self.input == "log-odds" or (self.n_classes == 2 and logits.ndim == 1)
+        if has_one_number:
+            x = two_columns(logits, self.input)
+        else:
+            self._check_axis(logits)
+            x = logits.movedim(self.class_axis, -1)
         found, there = None, is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
         if there and not torch.cuda.is_current_stream_capturing():
             found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
@@ -84,6 +94,15 @@ class CalibrationLayer(nn.Module):
         else:
             log_p = found.probabilities.reshape(x.shape)
         return log_p.movedim(-1, self.class_axis)
+
+    def _check_axis(self, logits: Tensor) -> None:
+        """The axis of classes, or of labels, must have as many entries as those of the fit."""
+        if self.n_classes is None:
+            return
+        is_axis = -logits.ndim <= self.class_axis < logits.ndim
+        if not is_axis or logits.shape[self.class_axis] != self.n_classes:
+            expected = f"of {self.n_classes} entries on axis {self.class_axis}, as the calibrator was fitted with"
+            raise ShapeError("logits", type(self).__name__, expected=expected, got=f"shape {tuple(logits.shape)}")
 
     def _chain_now(self) -> Chain:
         """The chain with the values of the buffers, which are fetched again only where they have changed."""
@@ -107,7 +126,7 @@ class CalibrationLayer(nn.Module):
             x = x.clamp(min=SMALLEST).log()
         values = iter([self.get_buffer(name).to(x.dtype) for name in self._names])
         scores = self.chain.with_parameters(lambda _: next(values)).apply(xp, x)
-        log_p: Tensor = normalised(xp, scores)
+        log_p: Tensor = normalised(xp, spoiled(xp, x, scores))
         return log_p
 
     def extra_repr(self) -> str:
@@ -139,6 +158,7 @@ class MultiLabelLayer(CalibrationLayer):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities of the labels."""
+        self._check_axis(logits)
         x = logits.movedim(self.class_axis, -1)
         log_p = self.log_probabilities(two_columns(x, self.input))[..., 1]
         return log_p.movedim(-1, self.class_axis).to(logits.dtype)

@@ -1,0 +1,305 @@
+"""A sample of rows that depends on the rows alone: not on their order, nor on the blocks that they come in.
+
+Each different row has a key, a well-mixed number κ in [0, 1) that is computed from its values and its label. Of c equal
+rows the j-th, j = 1 … c, stands at
+
+    (κ + (j - 1)·π) / c,
+
+and the sample consists of the n rows that stand lowest. With n of N rows in the sample, a share t = n/N, about c·t of
+the c equal rows are in it, rounded down or up by chance: values that repeat are neither kept nor left out as a whole.
+Where no row repeats, the sample consists of the n smallest keys.
+
+All counts c must be known, and there may be too many different rows to count: of more than n, those with the n smallest
+keys are counted, which are a share π of the different rows (π = 1 where all are counted), and those that occur so often
+that none of them may be missed, which stand at (κ + j - 1) / c. A row with one of the n smallest keys of all blocks has
+one of the n smallest keys in each block, so that its count is exact. Frequent rows are found by counters that can be
+merged (Agarwal, Cormode, Huang, Phillips, Wei and Yi, "Mergeable summaries", 2013): with k counters each count is too
+low by at most N/(k+1), so that no row of more than N/(k+1) is missed. A second pass counts these exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, Flags, Indices, Vector, row_blocks, to_numpy
+from refocal.engine.block import Block
+
+Keys = NDArray[np.uint64]
+
+# The number of logits that a row's key is computed from.
+KEY_COLUMNS = 8
+# Zeros are at most this far above the logarithm that they are raised to, by rounding; the smallest other probability is
+# log 2 above it.
+ZERO_MARGIN = 1e-3
+# An odd number whose bits look random, by which hashes are multiplied: 2⁶⁴ divided by the golden ratio.
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+LARGEST_KEY = np.uint64(0xFFFFFFFFFFFFFFFF)
+# For this many rows of a sample there is one counter of frequent rows. Rows that are too rare to be counted are then at
+# most eight in a sample on average, so that it has many different ones.
+ROWS_PER_COUNTER = 4
+
+
+def row_keys(block: Block, lowest: float | None = None) -> Keys:
+    """Well-mixed integers, one per row, each computed from its row alone.
+
+    Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
+    `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done.
+    """
+    least = -np.inf if lowest is None else lowest + ZERO_MARGIN
+    columns = np.unique(np.linspace(0, block.n_classes - 1, KEY_COLUMNS).astype(np.int64))
+    keys: Keys = to_numpy(block.labels).astype(np.uint64)
+    earlier: list[Vector] = []
+    is_repetitive = np.zeros(block.n_rows, dtype=np.bool_)
+    for column in columns:
+        values = _without_zeros(block.logits[:, column], least)
+        keys = _mixed(keys ^ _bits(values))
+        if block.n_classes > KEY_COLUMNS:
+            for other in earlier:
+                is_repetitive |= values == other
+            earlier.append(values)
+    repetitive = np.flatnonzero(is_repetitive)
+    for some in row_blocks(len(repetitive), block.n_classes):
+        rows = repetitive[some]
+        keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(_without_zeros(block.take(rows).logits, least)))
+    return keys
+
+
+def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:
+    """Logits in double precision, -inf where they are at most `least`."""
+    values: NDArray[np.float64] = to_numpy(logits).astype(np.float64)
+    values[values <= least] = -np.inf
+    return values
+
+
+def _bits(values: NDArray[np.float64]) -> Keys:
+    bits = values.view(np.uint64)
+    folded: Keys = (bits >> np.uint64(32)) ^ bits
+    return folded
+
+
+def _mixed(keys: Keys) -> Keys:
+    product = keys * MULTIPLIER
+    mixed: Keys = product ^ (product >> np.uint64(29))
+    return mixed
+
+
+def _hash_of_all_columns(logits: NDArray[np.float64]) -> Keys:
+    """Σⱼ factorⱼ·bitsⱼ modulo 2⁶⁴ with odd factors, which is the same in any order of summation."""
+    factors = _mixed(np.arange(1, logits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    total: Keys = _bits(logits) @ factors
+    return total
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """Different rows in ascending order of their keys, and how often each occurs."""
+
+    keys: Keys
+    counts: Indices
+    logits: NDArray[Any]
+    labels: NDArray[Any]
+    weight: Vector | None
+    """The sum of the weights of the equal rows."""
+
+    def take(self, rows: Any) -> CountedRows:
+        """Some of the rows: a slice or a mask."""
+        return CountedRows(
+            self.keys[rows],
+            self.counts[rows],
+            self.logits[rows],
+            self.labels[rows],
+            None if self.weight is None else self.weight[rows],
+        )
+
+
+def counted(keys: Keys, block: Block) -> CountedRows:
+    """The different rows of a block, given the keys of all of them."""
+    order = np.argsort(keys, kind="stable")
+    first, group = _groups(keys[order])
+    rows = order[first]
+    logits = np.asarray(to_numpy(block.logits[rows]))
+    weight: Vector | None = None
+    if block.weight is not None:
+        weight = np.bincount(group, block.weight[order], minlength=len(first)).astype(np.float64, copy=False)
+    return CountedRows(
+        keys=keys[rows],
+        counts=np.bincount(group, minlength=len(first)),
+        logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
+        labels=to_numpy(block.labels[rows]),
+        weight=weight,
+    )
+
+
+def joined(one: CountedRows, other: CountedRows) -> CountedRows:
+    """The rows of two blocks; the counts of rows that are in both are added."""
+    keys = np.concatenate([one.keys, other.keys])
+    order = np.argsort(keys, kind="stable")
+    first, group = _groups(keys[order])
+    rows = order[first]
+    weight: Vector | None = None
+    if one.weight is not None and other.weight is not None:
+        weights = np.concatenate([one.weight, other.weight])[order]
+        weight = np.bincount(group, weights, minlength=len(first)).astype(np.float64, copy=False)
+    counts = np.zeros(len(first), dtype=np.int64)
+    np.add.at(counts, group, np.concatenate([one.counts, other.counts])[order])
+    return CountedRows(
+        keys=keys[rows],
+        counts=counts,
+        logits=np.concatenate([one.logits, other.logits])[rows],
+        labels=np.concatenate([one.labels, other.labels])[rows],
+        weight=weight,
+    )
+
+
+def _groups(sorted_keys: Keys) -> tuple[Indices, Indices]:
+    """Where each group of equal keys begins, and the number of the group of each key."""
+    begins = np.ones(len(sorted_keys), dtype=np.bool_)
+    begins[1:] = sorted_keys[1:] != sorted_keys[:-1]
+    return np.flatnonzero(begins), np.cumsum(begins) - 1
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Keys of rows that may occur often, in ascending order, with lower bounds of how often."""
+
+    keys: Keys
+    counts: Indices
+
+    def of_more_than(self, count: float) -> Keys:
+        """The keys that were counted more often than this."""
+        return self.keys[self.counts > count]
+
+
+def joined_counters(parts: list[Counters], n_counters: int) -> Counters:
+    """The sums of counters, of which at most `n_counters` are kept.
+
+    Where there are more, the largest of those that are dropped is subtracted from all.
+    """
+    keys, group = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
+    counts = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(counts, group.reshape(-1), np.concatenate([part.counts for part in parts]))
+    if len(keys) > n_counters:
+        at = len(keys) - n_counters - 1
+        counts = counts - np.partition(counts, at)[at]
+    is_kept = counts > 0
+    return Counters(keys[is_kept], counts[is_kept])
+
+
+@dataclass(frozen=True)
+class CountedSample:
+    """The different rows of the smallest keys, all counted, and counters of the others."""
+
+    rows: CountedRows
+    bound: np.uint64
+    """Every row whose key is at most this is among `rows`."""
+    others: Counters
+
+    def smallest(self, n_rows: int) -> CountedSample:
+        """The same with at most `n_rows` different rows; the others are then counted by counters, if at all."""
+        if len(self.rows.keys) <= n_rows:
+            return self
+        left_out = Counters(self.rows.keys[n_rows:], self.rows.counts[n_rows:])
+        others = joined_counters([self.others, left_out], number_of_counters(n_rows))
+        return replace(self, rows=self.rows.take(slice(n_rows)), bound=self.rows.keys[n_rows - 1], others=others)
+
+    def candidates(self, n_rows: int, n_all: int) -> Keys:
+        """Keys of all rows that may be frequent among `n_all` rows and are not among those of this sample."""
+        return self.others.of_more_than(n_all / (number_of_counters(n_rows) + 1))
+
+
+def number_of_counters(n_rows: int) -> int:
+    """How many counters there are of frequent rows, for a sample of `n_rows`."""
+    return max(1, n_rows // ROWS_PER_COUNTER)
+
+
+def frequent_from(n_rows: int, n_all: int) -> float:
+    """How often a row occurs at least among `n_all` rows, to be in a sample of `n_rows` whatever its key is."""
+    return 2.0 * n_all / (number_of_counters(n_rows) + 1)
+
+
+def most_repeat(keys: Keys) -> bool:
+    """Whether there are fewer different keys than half of all."""
+    ascending = np.sort(keys)
+    return 2 * int(np.count_nonzero(ascending[1:] == ascending[:-1])) > len(keys)
+
+
+def sample_of(keys: Keys, block: Block, n_rows: int, bound: np.uint64 = LARGEST_KEY) -> CountedSample:
+    """The sample of a block from which one of `n_rows` rows can be taken; `bound`: larger keys are left to counters."""
+    small = np.flatnonzero(keys <= bound)
+    rows = counted(keys[small], block.take(small))
+    large, counts = np.unique(keys[keys > bound], return_counts=True)
+    others = joined_counters([Counters(large, counts)], number_of_counters(n_rows))
+    return CountedSample(rows, bound, others).smallest(n_rows)
+
+
+def joined_samples(one: CountedSample, other: CountedSample, n_rows: int) -> CountedSample:
+    """The sample of the rows of two blocks."""
+    rows = joined(one.rows, other.rows)
+    bound = min(one.bound, other.bound)
+    is_small = rows.keys <= bound
+    large = Counters(rows.keys[~is_small], rows.counts[~is_small])
+    others = joined_counters([one.others, other.others, large], number_of_counters(n_rows))
+    return CountedSample(rows.take(is_small), bound, others).smallest(n_rows)
+
+
+def places(keys: Keys, counts: Indices, is_frequent: Flags, bound: np.uint64, n_rows: int) -> Indices:
+    """For each of the `n_rows` lowest places, in ascending order, the number of its different row.
+
+    Rows that are not frequent have keys of at most `bound`, and those of larger keys are not among them.
+    """
+    # No more than n_rows of equal rows can be in the sample.
+    repeats = np.minimum(counts, n_rows)
+    rows = np.repeat(np.arange(len(keys)), repeats)
+    occurrence = np.arange(len(rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    unit = 2.0**-64
+    share = np.where(is_frequent, 1.0, (float(bound) + 1.0) * unit)
+    place = (keys.astype(np.float64)[rows] * unit + occurrence * share[rows]) / counts[rows]
+    order = np.argsort(place, kind="stable")[:n_rows]
+    chosen: Indices = rows[order]
+    return chosen
+
+
+def block_of(sample: CountedSample, frequent: CountedRows | None, n_rows: int, n_all: int) -> Block:
+    """At most `n_rows` rows of a sample of `n_all` rows; `frequent`: the rows that were counted in a second pass."""
+    few = sample.smallest(n_rows)
+    rows = few.rows
+    least = frequent_from(n_rows, n_all)
+    if few.bound < LARGEST_KEY:
+        beyond = [sample.rows.take(slice(n_rows, None))]
+        beyond += [] if frequent is None else [frequent]
+        for others in beyond:
+            rows = joined(rows, others.take((others.keys > few.bound) & (others.counts > least)))
+    chosen = places(rows.keys, rows.counts, rows.counts > least, few.bound, n_rows)
+    weight = None if rows.weight is None else rows.weight[chosen] / rows.counts[chosen]
+    return Block(rows.logits[chosen], rows.labels[chosen], weight)
+
+
+def sampled(block: Block, n_rows: int, lowest: float | None = None) -> Block:
+    """At most `n_rows` rows of a block, in the order of their places: the same as of any blocks with the same rows."""
+    keys = row_keys(block, lowest)
+    ascending = np.sort(keys)
+    if not np.any(ascending[1:] == ascending[:-1]):
+        last = ascending[min(n_rows, len(keys)) - 1]
+        small = np.flatnonzero(keys <= last)
+        return block.take(small[np.argsort(keys[small])])
+    order = np.argsort(keys, kind="stable")
+    first, group = _groups(ascending)
+    different = ascending[first]
+    counts = np.bincount(group)
+    bound = LARGEST_KEY
+    is_frequent = counts > frequent_from(n_rows, len(keys))
+    is_counted = np.ones(len(different), dtype=np.bool_)
+    if len(different) > n_rows:
+        bound = different[n_rows - 1]
+        is_counted = is_frequent | (different <= bound)
+    first = first[is_counted]
+    chosen = places(different[is_counted], counts[is_counted], is_frequent[is_counted], bound, n_rows)
+    rows = block.take(order[first[chosen]])
+    if block.weight is None:
+        return rows
+    mean_weight = (np.bincount(group, block.weight[order]) / counts)[is_counted]
+    return Block(rows.logits, rows.labels, mean_weight[chosen], rows.groups)

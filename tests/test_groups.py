@@ -159,6 +159,35 @@ def test_groups_that_cannot_be():
     assert as_groups(np.array(["a", None, ""], dtype=object), 3, "f")["group"].tolist() == ["a", "missing", "missing"]
 
 
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_text_is_the_name_of_its_group_as_it_is(kind):
+    texts = ["1.0", "1", "nan", "inf", "NaT", "<NA>"]
+    assert as_groups(kind([*texts, ""]), 7, "f").popitem()[1].tolist() == [*texts, "missing"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1, 1.0, "1", None, float("nan")],
+        np.array([1, np.float32(1.0), b"1", None, np.nan], dtype=object),
+        pd.Series([1.0, 1.0, "1", pd.NA, pd.NaT], dtype=object),
+        pd.Series([1, 1, 1, None, None], dtype="Int64"),
+        pd.Series([1.0, 1.0, 1.0, np.nan, np.nan]),
+        pd.Series(["1", "1", "1", None, None], dtype="category"),
+    ],
+)
+def test_whole_numbers_are_one_group_however_they_are_stored_and_what_is_missing_is_another(column):
+    assert as_groups(column, 5, "f").popitem()[1].tolist() == ["1", "1", "1", "missing", "missing"]
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_dates_are_groups_by_their_text(unit):
+    dates = np.array(["2024-05-01", "NaT"], dtype=f"datetime64[{unit}]")
+    day, missing = as_groups(dates, 2, "f")["group"].tolist()
+    assert day.startswith("2024-05-01")
+    assert missing == "missing"
+
+
 def test_the_command_line_reads_groups(tmp_path, capsys):
     p, labels, region = draw(1200)
     file, json_file = tmp_path / "rows.csv", tmp_path / "e.json"

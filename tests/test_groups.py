@@ -7,6 +7,8 @@ import math
 import warnings
 from functools import partial
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -186,6 +188,33 @@ def test_dates_are_groups_by_their_text(unit):
     day, missing = as_groups(dates, 2, "f")["group"].tolist()
     assert day.startswith("2024-05-01")
     assert missing == "missing"
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@pytest.mark.parametrize("carrier", ["array", "frame"])
+def test_predictions_of_dask_are_lazy_and_those_of_memory(n_classes, carrier):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, n_classes))[:, 0 if n_classes == 1 else slice(None)]
+    region = rng.choice(["north", "south"], 600)
+    names = np.array(["ant", "bee", "cat"][: max(n_classes, 2)])
+    fitted = GroupCalibration(method="ts", input="log-odds" if n_classes == 1 else "logits")
+    fitted.fit(X, names[rng.integers(len(names), size=600)], groups={"region": region})
+    chunked = da.from_array(X, chunks=(250,) if n_classes == 1 else (250, 1))
+    if carrier == "frame" and n_classes > 1:
+        chunked = dd.from_pandas(pd.DataFrame(X), npartitions=3)
+    for method in ("predict_proba", "predict_log_proba", "predict"):
+        want = getattr(fitted, method)(X, groups={"region": region})
+        lazy = getattr(fitted, method)(chunked, groups={"region": region})
+        assert isinstance(lazy, da.Array)
+        assert lazy.shape == want.shape
+        assert lazy.dtype == want.dtype
+        assert np.array_equal(lazy.compute(), want)
+    by_dask = fitted.predict_proba(chunked, groups=da.from_array(region, chunks=100))
+    assert np.array_equal(by_dask.compute(), fitted.predict_proba(X, groups=region))
+    with pytest.raises(ShapeError, match=r"one group for each row. Got shape \(2,\)"):
+        fitted.predict_proba(chunked, groups=["north", "south"])
+    with pytest.warns(InputWarning, match="no groups of 'region' were given"):
+        fitted.predict_proba(chunked)
 
 
 def test_the_command_line_reads_groups(tmp_path, capsys):

@@ -1,0 +1,142 @@
+"""Every entry × every carrier × every variation of rows: the same numbers, or the same error, everywhere.
+
+A cell is called entry-carrier-variation. `pytest "tests/matrix/test_matrix.py::test_cell[fit_ts-csv-words3.text]"` runs
+one alone; those of the sample run in `make test`, all in `make test-all`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import matrix_oracle as oracle
+import numpy as np
+import pytest
+from matrix_carriers import CARRIERS, TOLERANCES
+from matrix_cases import all_cases, rows_of
+from matrix_entries import ENTRIES, Reference, Refused
+
+from refocal.errors import DataError, LabelError
+
+SAMPLE = 400
+# The order of columns is scikit-learn's to refuse, with a ValueError.
+ERRORS = {"LabelError": LabelError, "DataError": DataError, "ValueError": ValueError}
+LOOSE = TOLERANCES["numpy_float32"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry, one carrier, one variation."""
+
+    entry: Any
+    carrier: Any
+    case: Any
+
+    @property
+    def id(self):
+        return f"{self.entry.name}-{self.carrier.name}-{self.case.id}"
+
+    @property
+    def tolerance(self):
+        return max(self.carrier.tolerance, LOOSE) if self.entry.is_loose else self.carrier.tolerance
+
+
+@cache
+def all_cells():
+    """Every cell that has a meaning."""
+    cells = []
+    for entry in ENTRIES:
+        carriers = [c for c in CARRIERS if c.is_file == entry.is_file and c.name not in entry.without]
+        for case in all_cases():
+            taken = entry.case_for(case)
+            if taken is None:
+                continue
+            for carrier in carriers:
+                is_permuted = entry.is_permuted and not carrier.is_frame
+                if carrier.holds(taken, names_given=entry.gives_names) and not is_permuted:
+                    cells.append(Cell(entry, carrier, taken))
+    return list({cell.id: cell for cell in cells}.values())
+
+
+def sample():
+    """Some cells: one of every entry and carrier, and others by chance."""
+    cells = all_cells()
+    shuffled = [cells[i] for i in np.random.default_rng(0).permutation(len(cells))]
+    first = list({(cell.entry.name, cell.carrier.name): cell for cell in shuffled}.values())
+    chosen = {cell.id for cell in first}
+    more = [cell for cell in shuffled if cell.id not in chosen]
+    return [*first, *more][: max(SAMPLE, len(first))]
+
+
+def pytest_generate_tests(metafunc):
+    """The sample runs always, and the other cells where long tests are not left out."""
+    if "cell" in metafunc.fixturenames:
+        some = sample()
+        in_sample = {cell.id for cell in some}
+        is_short = "not long" in (metafunc.config.getoption("markexpr") or "")
+        rest = [] if is_short else [cell for cell in all_cells() if cell.id not in in_sample]
+        cells = [pytest.param(cell, id=cell.id) for cell in some]
+        metafunc.parametrize("cell", [*cells, *(pytest.param(c, id=c.id, marks=pytest.mark.long) for c in rest)])
+
+
+def expectation(cell):
+    """The name of the error, or the numbers that the entry must have."""
+    case = cell.case
+    entry = cell.entry
+    rows = rows_of(case)
+    column = np.zeros(len(rows.labels), dtype=int)
+    positive = 1
+    if entry.takes_labels and entry.reads_labels:
+        is_one = case.is_one_number
+        options = {"positive": case.positive, "is_fit": entry.names_classes, "is_one_number": is_one}
+        column = oracle.expected(case.columns, rows.labels, case.n_classes, **options)
+        if column == oracle.REFUSED:
+            return column
+        if case.n_classes == 2:
+            positive = oracle.positive_column(case.columns, rows.labels, case.positive, is_one_number=is_one)
+    is_bad = case.scores in ("nan", "inf", "only_minus_inf")
+    if entry.name not in ("layer", "onnx") and (is_bad or (entry.is_fit and case.scores == "minus_inf_at_label")):
+        return "DataError"
+    if entry.is_permuted:
+        return "ValueError"
+    weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    is_kept = weight > 0.0
+    dtype = np.float32 if cell.carrier.name == "numpy_float32" else np.float64
+    return entry.want(Reference(case, np.array(column)[is_kept], is_kept, weight[is_kept], positive, dtype))
+
+
+def test_cell(cell, tmp_path):
+    wanted = expectation(cell)
+    carried = cell.carrier.make(rows_of(cell.case), tmp_path)
+    if isinstance(wanted, str):
+        with pytest.raises((ERRORS[wanted], Refused)):
+            cell.entry.run(carried, tmp_path)
+        return
+    got = cell.entry.run(carried, tmp_path)
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        if name in ("classes", "predicted"):
+            assert value is None or kept(got[name], value, cell.case) == value, name
+        else:
+            found = kept(got[name], value, cell.case)
+            np.testing.assert_allclose(found, value, rtol=cell.tolerance, atol=cell.tolerance, err_msg=name)
+
+
+def kept(found, value, case):
+    """What was found for the rows of a weight above 0, where there is something for each row."""
+    weight = rows_of(case).weight
+    if weight is None or np.ndim(value) == 0 or len(found) == len(value):
+        return found
+    rows = np.flatnonzero(weight)
+    return [found[row] for row in rows] if isinstance(found, list) else np.asarray(found)[rows]
+
+
+def test_how_many_cells_there_are(capsys):
+    with capsys.disabled():
+        sys.stdout.write(f"\nmatrix: {len(sample())} of {len(all_cells()):,} cells in the sample\n")
+    ids = [cell.id for cell in all_cells()]
+    assert len(ids) == len(set(ids))
+    assert {cell.entry.name for cell in sample()} == {entry.name for entry in ENTRIES}
+    assert {cell.carrier.name for cell in sample()} == {carrier.name for carrier in CARRIERS}

@@ -49,6 +49,8 @@ class Carrier:
             fits = False  # it holds three digits of a probability
         if self.name == "npy" and case.is_weighted:
             fits = False  # it has no place for weights
+        if self.name == "folder" and case.naming in ("words3_numbers", "words2_truth", "words3_out", "words3_from1"):
+            fits = False  # numbers of columns mean nothing where files have the columns in different orders
         return fits and case.stored in self.kinds and (self.is_table or not case.extra)
 
     @property

@@ -45,6 +45,7 @@ DOUBTFUL = {
     "words3_stranger": (("dog", "emu", "cat"), ("dog", "emu", "cow")),
     "words3_mixed": (("dog", "emu", "cat"), ("dog", "emu", "2")),
     "words3_out": (("dog", "emu", "cat"), (0, 1, 3)),
+    "words3_from1": (("dog", "emu", "cat"), (1, 2, 3)),
     "words3_missing": (("dog", "emu", "cat"), ("dog", "emu", "")),
     "from1_zero": (("1", "2", "3"), (0, 1, 2)),
 }
@@ -67,6 +68,10 @@ class Case:
     """What one row holds: nan, inf, minus_inf, minus_inf_at_label, only_minus_inf; or zeros among probabilities."""
     rows: str = "many"
     """Many, one, or none of the last class: absent."""
+    first: int = 0
+    """The label that numbers count from, as it is said."""
+    mark: int | None = None
+    """The label of some rows that are to be left out, as it is said."""
     input: str = "logits"
     """Logits, probabilities, or one number per row for two classes: log-odds, or the probability of class 1."""
 
@@ -89,6 +94,8 @@ class Case:
         parts += [] if self.positive is None else [f"positive_{self.positive}"]
         parts += [f"beside_{self.extra}"] if self.extra else []
         parts += ["weighted"] if self.is_weighted else []
+        parts += [f"first_{self.first}"] if self.first else []
+        parts += [] if self.mark is None else [f"mark_{self.mark}"]
         parts += [value for value, usual in ((self.scores, "plain"), (self.rows, "many")) if value != usual]
         parts += [] if self.input == "logits" else [self.input]
         return ".".join(map(str, parts))
@@ -103,6 +110,12 @@ class Rows:
     values: np.ndarray
     labels: list
     weight: np.ndarray | None
+    is_kept: np.ndarray
+    """Which rows count: those of a weight above 0 and of a label that is not to be left out."""
+
+    @property
+    def known_labels(self):
+        return [label for label, is_kept in zip(self.labels, self.is_kept, strict=True) if is_kept]
 
 
 def stored_as(value, kind):
@@ -149,6 +162,11 @@ def rows_of(case):
         column[::8] = 0
     _plant(logits, column, case.scores)
     labels = [stored_as(NAMINGS[case.naming][1][k], case.stored) for k in column.tolist()]
+    is_kept = np.ones(len(labels), dtype=bool) if weight is None else weight > 0.0
+    if case.mark is not None:
+        for row in range(1, len(labels), 6):
+            labels[row] = stored_as(case.mark, case.stored)
+            is_kept[row] = False
     values = logits
     if case.input == "log-odds":
         values = logits[:, 1] - logits[:, 0]
@@ -157,7 +175,7 @@ def rows_of(case):
             values = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
         values = values / values.sum(axis=1, keepdims=True)
         values = values if case.input == "probabilities" else values[:, 1]
-    return Rows(case, logits, values, labels, weight)
+    return Rows(case, logits, values, labels, weight, is_kept)
 
 
 def _plant(logits, column, scores):
@@ -184,6 +202,7 @@ def all_cases():
         cases += [replace(case, positive=label) for label in NAMINGS[case.naming][1]]
     cases += [replace(case, rows="absent") for case in plain if case.n_classes == 3]
     usual = [Case(name, kinds_of(NAMINGS[name][1])[0]) for name in ("unnamed3", "words3", "turned2", "prefixed3")]
+    cases += [replace(Case("words3_numbers", "int"), extra=name) for name in EXTRA]
     for case in usual:
         cases.append(replace(case, is_weighted=True))
         cases.append(replace(case, rows="one"))
@@ -194,6 +213,11 @@ def all_cases():
             probabilities = replace(case, input="probabilities")
             cases += [probabilities, replace(probabilities, scores="zeros")]
             cases.append(replace(probabilities, scores="zeros", is_weighted=True))
+    for case in plain:
+        if case.naming in ("unnamed3", "words3", "counted3", "turned2", "from1") and case.stored != "category":
+            cases.append(replace(case, mark=255))
+        if case.naming in ("unnamed3_from1", "words3_from1"):
+            cases.append(replace(case, first=1))
     for case in two:
         if case.columns is None:
             of_case = replace(case, input="log-odds")

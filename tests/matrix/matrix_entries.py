@@ -155,11 +155,15 @@ class Entry:
     """Whether labels of unnamed columns may be as many names as there are columns: fits on arrays."""
     takes_positive: bool = False
     takes_weight: bool = True
+    takes_first: bool = False
+    takes_mark: bool = False
     takes_labels: bool = True
     """Whether it has labels at all."""
     reads_labels: bool = True
     """Whether it reads them; they may be passed on as they are."""
     takes_probabilities: bool = False
+    has_calibrator: bool = False
+    """Whether a calibrator comes with the rows, and with it the names of the classes."""
     gives_names: bool = False
     """Whether names of columns are given beside arrays."""
     without: tuple[str, ...] = ()
@@ -181,12 +185,16 @@ class Entry:
             return None
         if (case.positive is not None and not self.takes_positive) or (case.is_weighted and not self.takes_weight):
             return None
+        if (case.first and not self.takes_first) or (case.mark is not None and not self.takes_mark):
+            return None
         if (self.scores and case.scores not in self.scores) or (self.kinds and case.stored not in self.kinds):
             return None
         if case.scores == "minus_inf_at_label" and not self.is_fit:
             return None  # an infinite log-loss
         if self.is_fit and case.rows == "one":
             return None  # a fit needs two classes
+        if case.extra and self.has_calibrator and not oracle.is_clear(case.columns, rows_of(case).labels):
+            return None  # the calibrator knows the names
         if not self.takes_labels and (case.stored != "int" or case.columns is not None or case.rows == "absent"):
             return None  # labels play no part
         if self.takes_probabilities and case.input != "probabilities":
@@ -216,8 +224,11 @@ def fit(carried, method="ts"):
     case = carried.case
     more = {"groups": two_groups(len(rows_of(case).labels))} if method == "group" else {}
     calibrator = make(method).set_params(**settings(case))
-    weight = {} if carried.weight is None else {"sample_weight": carried.weight}
-    return calibrator.fit(carried.X, carried.y, **weight, **more)
+    if carried.weight is not None:
+        more["sample_weight"] = carried.weight
+    if case.mark is not None:
+        more["ignore_index"] = case.mark
+    return calibrator.fit(carried.X, carried.y, **more)
 
 
 def features(carried):
@@ -237,7 +248,7 @@ def want_fit(reference):
 
 def classes_of(reference):
     case = reference.case
-    return oracle.classes_of(case.columns, rows_of(case).labels, case.n_classes)
+    return oracle.classes_of(case.columns, rows_of(case).known_labels, case.n_classes, case.first)
 
 
 def run_fit(method, carried, folder):
@@ -345,9 +356,13 @@ def predictions(carried):
     options = {} if carried.weight is None else {"weight": carried.weight}
     if case.columns is not None and not hasattr(carried.X, "columns"):
         options["class_names"] = list(case.columns)
-    if case.positive is not None:
-        options["positive_label"] = case.positive
-    return make_rows(carried.X, carried.y, **options)
+    return make_rows(carried.X, carried.y, **options, **said_of_labels(case))
+
+
+def said_of_labels(case):
+    """The options of readers about labels."""
+    said = {"positive_label": case.positive, "first_label": case.first or None, "ignore_index": case.mark}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def seen(rows):
@@ -401,7 +416,7 @@ def in_blocks(carried):
     pairs = [(carried.X[some], carried.y[some], None if weight is None else weight[some]) for some in parts]
     pairs = [pair for pair in pairs if len(pair[1])]
     names = {} if carried.case.columns is None else {"class_names": list(carried.case.columns)}
-    return blocks(pairs, input=carried.case.input, **names)
+    return blocks(pairs, input=carried.case.input, **names, **said_of_labels(carried.case))
 
 
 def run_blocks_fit(carried, folder):
@@ -483,16 +498,14 @@ def want_watched(reference):
 # Files.
 
 
-def reading(carried, *, positive=True):
+def reading(carried):
     """The options of readers for a file."""
     case = carried.case
-    options = {"input": case.input}
+    options = {"input": case.input} | said_of_labels(case)
     if carried.labels is not None:
         options["labels"] = carried.labels
     if case.is_weighted:
         options["weight"] = "weight"
-    if positive and case.positive is not None:
-        options["positive_label"] = case.positive
     return options
 
 
@@ -578,7 +591,8 @@ def flags(carried):
     options = ["--probabilities"] if case.input == "probabilities" else []
     options += [] if carried.labels is None else ["--labels", carried.labels]
     options += ["--weights", "weight"] if case.is_weighted else []
-    options += [] if case.positive is None else ["--positive-label", str(case.positive)]
+    for name, value in said_of_labels(case).items():
+        options += [f"--{name.replace('_', '-')}", value]
     return options
 
 
@@ -635,13 +649,21 @@ def run_command_apply(carried, folder):
     return {"p": applied(folder / "applied.csv", carried.case)}
 
 
-IN_MEMORY_FIT = {"is_fit": True, "names_classes": True}
-LABELLED = {"gives_names": True, "takes_positive": True, "without": IN_BLOCKS}
+IN_MEMORY_FIT = {"is_fit": True, "names_classes": True, "takes_mark": True}
+SAID = {"takes_first": True, "takes_mark": True}
+LABELLED = {"gives_names": True, "takes_positive": True, "without": IN_BLOCKS, **SAID}
 MEASURED = {"takes_probabilities": True, "without": IN_BLOCKS}
-FILE = {"is_file": True}
-READ = {"is_file": True, "takes_positive": True}
+BLOCKS = {"gives_names": True, "without": (*IN_BLOCKS, *FRAMES), **SAID}
+FILE = {"is_file": True, **SAID}
+READ = {"is_file": True, "takes_positive": True, **SAID}
 WITHOUT_ZEROS = ("plain", "nan", "inf", "minus_inf", "only_minus_inf")
-APPLIED = {"is_file": True, "takes_weight": False, "reads_labels": False, "scores": WITHOUT_ZEROS}
+APPLIED = {
+    "is_file": True,
+    "has_calibrator": True,
+    "takes_weight": False,
+    "reads_labels": False,
+    "scores": WITHOUT_ZEROS,
+}
 ENTRIES = [
     Entry("fit_ts", run_fit_ts, want_fit, **IN_MEMORY_FIT),
     Entry("fit_auto", partial(run_fit, "auto"), partial(want_fitted, "auto"), **IN_MEMORY_FIT),
@@ -691,8 +713,8 @@ ENTRIES = [
     Entry("rows", run_rows, want_seen, **LABELLED),
     Entry("evaluate", run_evaluate, want_log_loss, **LABELLED),
     Entry("compare", run_compare, want_compare, is_fit=True, **LABELLED),
-    Entry("blocks_fit", run_blocks_fit, want_fit, is_fit=True, gives_names=True, without=(*IN_BLOCKS, *FRAMES)),
-    Entry("blocks_evaluate", run_blocks_evaluate, want_log_loss, gives_names=True, without=(*IN_BLOCKS, *FRAMES)),
+    Entry("blocks_fit", run_blocks_fit, want_fit, is_fit=True, **BLOCKS),
+    Entry("blocks_evaluate", run_blocks_evaluate, want_log_loss, **BLOCKS),
     *(
         Entry(
             f"metric_{name}",
@@ -713,7 +735,14 @@ ENTRIES = [
     Entry("apply", run_apply, want_applied, **APPLIED),
     Entry("refocal_fit", run_command_fit, want_temperature, is_fit=True, **READ),
     Entry("refocal_evaluate", run_command_evaluate, want_log_loss, **READ),
-    Entry("refocal_evaluate_calibrator", run_command_evaluate_calibrator, want_after, scores=WITHOUT_ZEROS, **READ),
+    Entry(
+        "refocal_evaluate_calibrator",
+        run_command_evaluate_calibrator,
+        want_after,
+        scores=WITHOUT_ZEROS,
+        has_calibrator=True,
+        **READ,
+    ),
     Entry("refocal_compare", run_command_compare, want_compare, is_fit=True, without=SETS, **READ),
     Entry("refocal_decide", run_command_decide, want_cost, without=SETS, **READ),
     Entry("refocal_monitor", run_command_monitor, want_watched, takes_weight=False, without=SETS, **READ),

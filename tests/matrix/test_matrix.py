@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from matrix_carriers import CARRIERS, TOLERANCES
 from matrix_cases import all_cases, rows_of
-from matrix_entries import ENTRIES, Reference, Refused
+from matrix_entries import ENTRIES, IN_BLOCKS, Reference, Refused
 
-from refocal.errors import DataError, LabelError
+from refocal.errors import DataError, FormatError, LabelError
 
 SAMPLE = 400
 # The order of columns is scikit-learn's to refuse, with a ValueError.
-ERRORS = {"LabelError": LabelError, "DataError": DataError, "ValueError": ValueError}
+ERRORS = {"LabelError": LabelError, "DataError": DataError, "FormatError": FormatError, "ValueError": ValueError}
 LOOSE = TOLERANCES["numpy_float32"]
 
 
@@ -55,7 +55,8 @@ def all_cells():
                 continue
             for carrier in carriers:
                 is_permuted = entry.is_permuted and not carrier.is_frame
-                if carrier.holds(taken, names_given=entry.gives_names) and not is_permuted:
+                is_opened = case.mark is not None and carrier.name in IN_BLOCKS  # marks are said where rows are opened
+                if carrier.holds(taken, names_given=entry.gives_names) and not (is_permuted or is_opened):
                     cells.append(Cell(entry, carrier, taken))
     return list({cell.id: cell for cell in cells}.values())
 
@@ -88,23 +89,27 @@ def expectation(cell):
     rows = rows_of(case)
     column = np.zeros(len(rows.labels), dtype=int)
     positive = 1
+    if case.extra and not oracle.is_clear(case.columns, rows.labels):
+        return oracle.UNCLEAR
     if entry.takes_labels and entry.reads_labels:
         is_one = case.is_one_number
-        options = {"positive": case.positive, "is_fit": entry.names_classes, "is_one_number": is_one}
-        column = oracle.expected(case.columns, rows.labels, case.n_classes, **options)
+        said = {"positive": case.positive, "first": case.first, "mark": case.mark}
+        kind = {"is_fit": entry.names_classes, "is_one_number": is_one}
+        column = oracle.expected(case.columns, rows.labels, case.n_classes, **said, **kind)
         if column == oracle.REFUSED:
             return column
         if case.n_classes == 2:
-            positive = oracle.positive_column(case.columns, rows.labels, case.positive, is_one_number=is_one)
+            kind = {"is_one_number": is_one, "is_table": cell.carrier.is_table}
+            positive = oracle.positive_column(case.columns, rows.known_labels, case.positive, **kind)
     is_bad = case.scores in ("nan", "inf", "only_minus_inf")
     if entry.name not in ("layer", "onnx") and (is_bad or (entry.is_fit and case.scores == "minus_inf_at_label")):
         return "DataError"
     if entry.is_permuted:
         return "ValueError"
     weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
-    is_kept = weight > 0.0
+    is_kept = rows.is_kept
     dtype = np.float32 if cell.carrier.name == "numpy_float32" else np.float64
-    return entry.want(Reference(case, np.array(column)[is_kept], is_kept, weight[is_kept], positive, dtype))
+    return entry.want(Reference(case, np.array(column)[is_kept].astype(int), is_kept, weight[is_kept], positive, dtype))
 
 
 def test_cell(cell, tmp_path):
@@ -125,11 +130,10 @@ def test_cell(cell, tmp_path):
 
 
 def kept(found, value, case):
-    """What was found for the rows of a weight above 0, where there is something for each row."""
-    weight = rows_of(case).weight
-    if weight is None or np.ndim(value) == 0 or len(found) == len(value):
+    """What was found for the rows that count, where there is something for each row."""
+    rows = np.flatnonzero(rows_of(case).is_kept)
+    if np.ndim(value) == 0 or len(found) == len(value):
         return found
-    rows = np.flatnonzero(weight)
     return [found[row] for row in rows] if isinstance(found, list) else np.asarray(found)[rows]
 
 

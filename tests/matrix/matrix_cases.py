@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import matrix_oracle as oracle
 import numpy as np
 
 N_ROWS = 48
 # Logits of this temperature: a fit has something to find, and wrong columns a log-loss that is far off.
 TEMPERATURE = 2.0
 
-# Names of the columns, and the label of a row of each.
+# Names of the columns, and the label of a row of each; None where there is no such row.
 GOOD = {
     "unnamed2": (None, (0, 1)),
     "unnamed2_truth": (None, (False, True)),
@@ -31,15 +32,17 @@ GOOD = {
     "truth2": (("True", "False"), (True, False)),
     "truth2_lower": (("false", "true"), (False, True)),
     "from1": (("1", "2", "3"), (1, 2, 3)),
-    "other3": (("1", "2", "other"), (1, 2, "other")),
-    "more3": (("1", "2", "3+"), (1, 2, "3+")),
+    "other3": (("1", "2", "other"), ("1", "2", "other")),
+    "other3_numbers": (("1", "2", "other"), (1, 2, None)),
+    "more3": (("1", "2", "3+"), ("1", "2", "3+")),
+    "more3_numbers": (("1", "2", "3+"), (1, 2, None)),
 }
 # Some of these are names of columns in a fit, and refused by all else.
 DOUBTFUL = {
     "unnamed2_signs": (None, (-1, 1)),
     "unnamed2_words": (None, ("no", "yes")),
     "unnamed3_from1": (None, (1, 2, 3)),
-    "unnamed3_far": (None, (5, 10, 9)),
+    "unnamed3_far": (None, (5, 9, 10)),
     "unnamed3_words": (None, ("ant", "bee", "cat")),
     "unnamed3_two": (None, ("ant", "bee", "bee")),
     "words3_stranger": (("dog", "emu", "cat"), ("dog", "emu", "cow")),
@@ -126,11 +129,12 @@ def stored_as(value, kind):
         return f"{value}.0"
     if kind == "bytes":
         return str(value).encode()
-    return str(value) if kind == "text" or isinstance(value, str) else value
+    return str(value) if kind == "text" else value
 
 
 def kinds_of(values):
     """The ways to store labels of these values."""
+    values = [value for value in values if value is not None]
     if all(isinstance(value, bool) for value in values):
         return ("bool", "text", "category")
     if all(isinstance(value, int) for value in values):
@@ -154,6 +158,7 @@ def rows_of(case):
     if case.rows == "one":
         logits = logits[:1]
         column = column[:1]
+    logits = _aligned(case, logits, column)
     weight = None
     if case.is_weighted:
         weight = 1.0 + np.arange(len(logits)) % 3
@@ -178,6 +183,22 @@ def rows_of(case):
     return Rows(case, logits, values, labels, weight, is_kept)
 
 
+def _aligned(case, logits, column):
+    """The columns in an order in which the reading of the rule is the good one, and every other is far off."""
+    values = NAMINGS[case.naming][1]
+    drawn = sorted(set(column.tolist()))
+    labels = [stored_as(values[k], case.stored) for k in drawn]
+    said = {"positive": case.positive, "first": case.first, "is_fit": True, "is_one_number": case.is_one_number}
+    read = oracle.expected(case.columns, labels, case.n_classes, **said)
+    if read == oracle.REFUSED or len(set(read)) < len(read):
+        return logits
+    others = [k for k in range(case.n_classes) if k not in drawn]
+    free = [k for k in range(case.n_classes) if k not in read]
+    moved = logits.copy()
+    moved[:, read + free] = logits[:, drawn + others]
+    return moved
+
+
 def _plant(logits, column, scores):
     """Put what is not finite into one row, or into some as zeros among probabilities."""
     row = min(3, len(logits) - 1)
@@ -197,7 +218,7 @@ def all_cases():
     """Every variation."""
     plain = [Case(naming, kind) for naming, (_, values) in NAMINGS.items() for kind in kinds_of(values)]
     two = [case for case in plain if case.n_classes == 2]
-    cases = list(plain)
+    cases = [case for case in plain if None not in NAMINGS[case.naming][1]]
     for case in two:
         cases += [replace(case, positive=label) for label in NAMINGS[case.naming][1]]
     cases += [replace(case, rows="absent") for case in plain if case.n_classes == 3]

@@ -137,6 +137,37 @@ def kept(found, value, case):
     return [found[row] for row in rows] if isinstance(found, list) else np.asarray(found)[rows]
 
 
+@pytest.mark.parametrize(
+    ("columns", "labels", "options", "wanted"),
+    [
+        (("dog", "cat"), ["cat", "dog"], {}, [1, 0]),
+        (("dog", "cat"), [0, 1], {}, [0, 1]),
+        (("dog", "cat"), [b"cat", b"dog"], {}, [1, 0]),
+        (("dog", "cat"), ["cat", "0"], {}, "LabelError"),
+        (("dog", "cat"), ["cat", ""], {}, "LabelError"),
+        (("dog", "cat"), [True, False], {}, [1, 0]),
+        (("p_dog", "p_cat"), ["cat", "p_dog"], {}, [1, 0]),
+        (("1", "0"), [1.0, "0"], {}, [0, 1]),
+        (("1", "0"), [True, "02"], {}, "LabelError"),
+        (("1", "0"), [True, False], {}, [0, 1]),
+        (("True", "False"), ["true", False], {}, [0, 1]),
+        (("2", "3"), ["2.0", 3], {"first": 1}, [0, 1]),
+        (("a", "b"), [1, 2], {"first": 1}, [0, 1]),
+        (("a", "b"), ["a", 255], {"mark": 255}, [0, None]),
+        (None, [1, 0], {}, [1, 0]),
+        (None, [-1, 1], {}, "LabelError"),
+        (None, [-1, 1], {"positive": -1}, [1, 0]),
+        (None, [0, 1], {"positive": 0}, [0, 1]),
+        (None, [0, 1], {"positive": 0, "is_one_number": True}, [1, 0]),
+        (None, ["10", 9], {"is_fit": True}, [1, 0]),
+        (None, ["b", "a"], {"is_fit": True}, [1, 0]),
+        (None, [None, 1], {"is_fit": True}, "LabelError"),
+    ],
+)
+def test_the_model_of_the_rule(columns, labels, options, wanted):
+    assert oracle.expected(columns, labels, 2, **options) == wanted
+
+
 def test_how_many_cells_there_are(capsys):
     with capsys.disabled():
         sys.stdout.write(f"\nmatrix: {len(sample())} of {len(all_cells()):,} cells in the sample\n")

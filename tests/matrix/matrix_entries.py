@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,6 @@ class Reference:
         return bool(np.all(self.weight == 1.0))
 
 
-@cache
 def fitted_reference(reference, method):
     """A calibrator of this package on plain arrays: float64, and the oracle's column numbers."""
     calibrator = make(method)

@@ -169,6 +169,8 @@ class Entry:
     """Carriers that are not documented for it."""
     inputs: tuple[str, ...] = ("logits", "probabilities", "log-odds")
     n_classes: tuple[int, ...] = (2, 3)
+    needs_both: bool = False
+    """Whether it has a value only where both of two classes occur."""
     scores: tuple[str, ...] = ()
     """What may be in a row, if not all: the zeros of a calibrator that was fitted on other rows count otherwise."""
     kinds: tuple[str, ...] = ()
@@ -190,8 +192,8 @@ class Entry:
             return None
         if case.scores == "minus_inf_at_label" and not self.is_fit:
             return None  # an infinite log-loss
-        if self.is_fit and case.rows == "one":
-            return None  # a fit needs two classes
+        if (self.is_fit or self.needs_both) and case.rows == "one":
+            return None
         if case.extra and self.has_calibrator and not oracle.is_clear(case.columns, rows_of(case).labels):
             return None  # the calibrator knows the names
         if not self.takes_labels and (case.stored != "int" or case.columns is not None or case.rows == "absent"):
@@ -209,7 +211,9 @@ def plain(values):
 
 
 def keys_of(classes):
-    return [oracle.key(each) for each in plain(classes).tolist()]
+    """The keys of labels; True is 1, which is as good as the other."""
+    keys = [oracle.key(label) for label in plain(classes).tolist()]
+    return [oracle.TRUTH.get(each, each) for each in keys]
 
 
 def settings(case):
@@ -247,7 +251,8 @@ def want_fit(reference):
 
 def classes_of(reference):
     case = reference.case
-    return oracle.classes_of(case.columns, rows_of(case).known_labels, case.n_classes, case.first)
+    classes = oracle.classes_of(case.columns, rows_of(case).known_labels, case.n_classes, case.first)
+    return None if classes is None else [oracle.TRUTH.get(each, each) for each in classes]
 
 
 def run_fit(method, carried, folder):
@@ -307,11 +312,10 @@ def run_onnx(carried, folder):
 
 def reference_calibrator(case):
     """Temperature 2 for as many classes, whatever the rows are."""
-    clean = rows_of(replace(case, scores="plain", rows="many", is_weighted=False, positive=None))
+    rows = "many" if case.rows == "one" else case.rows
+    clean = rows_of(replace(case, scores="plain", rows=rows, is_weighted=False, positive=None, mark=None))
     column = np.arange(len(clean.logits)) % case.n_classes
-    fitted = TemperatureScaling(**settings(case)).fit(clean.values, column)
-    plain_fit = json.loads(json.dumps(to_dict(fitted)).replace(repr(fitted.temperature_), "2.0"))
-    return from_dict(plain_fit)
+    return TemperatureScaling(temperatures=(2.0,), **settings(case)).fit(clean.values, column)
 
 
 def want_layer(reference):
@@ -720,6 +724,7 @@ ENTRIES = [
             partial(run_metric, name),
             partial(want_metric, name),
             n_classes=(2,) if record.two_classes else (2, 3),
+            needs_both=record.two_classes,
             kinds=() if name in ("log_loss", "ece", "brier_score") else ("int", "bool", "category"),
             **MEASURED,
         )

@@ -180,6 +180,10 @@ class Entry:
     is_permuted: bool = False
     """Whether columns in another order are an error."""
 
+    @property
+    def is_command(self):
+        return self.name.startswith("refocal_")
+
     def case_for(self, case):
         """The case whose rows it takes; None if it takes none like that."""
         if case.input not in self.inputs or case.n_classes not in self.n_classes:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from matrix_carriers import CARRIERS, TOLERANCES
 from matrix_cases import all_cases, rows_of
-from matrix_entries import ENTRIES, IN_BLOCKS, Reference, Refused
+from matrix_entries import ENTRIES, IN_BLOCKS, SETS, Reference, Refused
 
 from refocal.errors import DataError, FormatError, LabelError
 
@@ -43,6 +43,17 @@ class Cell:
         return max(self.carrier.tolerance, LOOSE) if self.entry.is_loose else self.carrier.tolerance
 
 
+def is_meant(entry, carrier, case):
+    """Whether an entry takes rows of a case in a carrier, as its documentation says."""
+    if entry.is_permuted and not carrier.is_frame:
+        return False  # arrays have no names
+    if case.mark is not None and carrier.name in IN_BLOCKS:
+        return False  # labels to leave out are said where rows are opened
+    if case.positive is not None and entry.is_command and carrier.name in SETS:
+        return False  # --positive-label is for files that are read whole
+    return carrier.holds(case, names_given=entry.gives_names)
+
+
 @cache
 def all_cells():
     """Every cell that has a meaning."""
@@ -53,11 +64,7 @@ def all_cells():
             taken = entry.case_for(case)
             if taken is None:
                 continue
-            for carrier in carriers:
-                is_permuted = entry.is_permuted and not carrier.is_frame
-                is_opened = case.mark is not None and carrier.name in IN_BLOCKS  # marks are said where rows are opened
-                if carrier.holds(taken, names_given=entry.gives_names) and not (is_permuted or is_opened):
-                    cells.append(Cell(entry, carrier, taken))
+            cells += [Cell(entry, carrier, taken) for carrier in carriers if is_meant(entry, carrier, taken)]
     return list({cell.id: cell for cell in cells}.values())
 
 

@@ -222,7 +222,9 @@ def all_cases():
     for case in two:
         cases += [replace(case, positive=label) for label in NAMINGS[case.naming][1]]
     cases += [replace(case, rows="absent") for case in plain if case.n_classes == 3]
-    usual = [Case(name, kinds_of(NAMINGS[name][1])[0]) for name in ("unnamed3", "words3", "turned2", "prefixed3")]
+    usual = [
+        Case(name, kinds_of(NAMINGS[name][1])[0]) for name in ("unnamed2", "unnamed3", "words3", "turned2", "prefixed3")
+    ]
     cases += [replace(Case("words3_numbers", "int"), extra=name) for name in EXTRA]
     for case in usual:
         cases.append(replace(case, is_weighted=True))

@@ -6,19 +6,20 @@ import contextlib
 import io
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import matrix_oracle as oracle
 import numpy as np
-from matrix_cases import rows_of
+from matrix_cases import Case, rows_of
 
 from refocal import MultiLabelCalibration, TemperatureScaling, load
-from refocal.calibrators.registry import make
+from refocal.calibrators.registry import NAMED, make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
 from refocal.decide import cost_matrix, evaluate_decisions
+from refocal.errors import DataError
 from refocal.evaluate import compare, evaluate
 from refocal.io import Predictions, apply, blocks, open_rows, read
 from refocal.metrics import METRICS
@@ -30,6 +31,8 @@ IN_BLOCKS = ("dask_array", "dask_frame")
 # What is larger than memory; compare, decide and monitor read files alone.
 SETS = ("zarr", "folder")
 FRAMES = ("pandas", "polars", "arrow", "dask_frame")
+# What is not handed to a layer of torch or to a graph.
+NO_TENSORS = ("lists", "jax", "map", "dask_array", "numpy_int64", "numpy_float16", *FRAMES)
 # As few as there may be: what is compared are values, not their intervals.
 RESAMPLES = 10
 
@@ -294,32 +297,61 @@ def run_permuted(carried, folder):
     return {"p": plain(fitted.predict_proba(X.select(turned) if hasattr(X, "select") else X[turned]))}
 
 
-def run_layer(carried, folder):
+@cache
+def fitted_on_clean_rows(method, n_classes):
+    """A calibrator of any method on clean rows: what it says of bad ones is another question than whether it fits."""
+    clean = rows_of(Case(f"unnamed{n_classes}", "int"))
+    return make(method).fit(clean.logits, clean.labels)
+
+
+def run_predict_by(method, carried, folder):
+    """All three kinds of predictions, which are refused together or not at all."""
+    fitted = fitted_on_clean_rows(method, carried.case.n_classes)
+    predictions_of = {}
+    refusals = []
+    for name in ("predict_proba", "predict_log_proba", "predict"):
+        try:
+            predictions_of[name] = plain(getattr(fitted, name)(carried.X))
+        except DataError as error:
+            refusals.append(error)
+    assert not refusals or not predictions_of, f"{', '.join(predictions_of)} of rows that the others refuse"
+    if refusals:
+        raise refusals[0]
+    return predictions_of
+
+
+def want_predict_by(method, reference):
+    fitted = fitted_on_clean_rows(method, reference.case.n_classes)
+    logits = rows_of(reference.case).logits
+    return {name: getattr(fitted, name)(logits) for name in ("predict_proba", "predict_log_proba", "predict")}
+
+
+def run_layer(carried, folder, **more):
     import torch
 
-    layer = reference_calibrator(carried.case).to_torch()
+    layer = reference_calibrator(carried.case, **more).to_torch()
     X = carried.X if isinstance(carried.X, torch.Tensor) else torch.from_numpy(carried.X)
     return {"log_p": plain(layer(X))}
 
 
-def run_onnx(carried, folder):
+def run_onnx(carried, folder, **more):
     import onnxruntime
 
     from refocal.export import to_onnx
 
-    to_onnx(reference_calibrator(carried.case), folder / "calibrator.onnx")
+    to_onnx(reference_calibrator(carried.case, **more), folder / "calibrator.onnx")
     session = onnxruntime.InferenceSession(folder / "calibrator.onnx", providers=["CPUExecutionProvider"])
     (p,) = session.run(None, {session.get_inputs()[0].name: plain(carried.X).astype(np.float32)})
     with np.errstate(divide="ignore"):
         return {"log_p": np.log(p)}
 
 
-def reference_calibrator(case):
+def reference_calibrator(case, **more):
     """Temperature 2 for as many classes, whatever the rows are."""
     rows = "many" if case.rows == "one" else case.rows
     clean = rows_of(replace(case, scores="plain", rows=rows, is_weighted=False, positive=None, mark=None))
     column = np.arange(len(clean.logits)) % case.n_classes
-    return TemperatureScaling(temperatures=(2.0,), **settings(case)).fit(clean.values, column)
+    return TemperatureScaling(temperatures=(2.0,), **(settings(case) | more)).fit(clean.values, column)
 
 
 def want_layer(reference):
@@ -680,7 +712,6 @@ ENTRIES = [
             partial(run_fit, method),
             partial(want_fitted, method),
             without=IN_BLOCKS,
-            n_classes=(2,) if method == "logistic" else (2, 3),
             kinds=("int", "bool", "text"),
             **IN_MEMORY_FIT,
         )
@@ -706,7 +737,7 @@ ENTRIES = [
         takes_labels=False,
         is_loose=True,
         scores=WITHOUT_ZEROS,
-        without=("lists", "jax", "map", "dask_array", "numpy_int64", "numpy_float16", *FRAMES),
+        without=NO_TENSORS,
     ),
     Entry(
         "onnx",
@@ -715,7 +746,30 @@ ENTRIES = [
         takes_labels=False,
         is_loose=True,
         scores=WITHOUT_ZEROS,
-        without=("lists", "jax", "map", "dask_array", "numpy_int64", "numpy_float16", *FRAMES),
+        without=NO_TENSORS,
+    ),
+    *(
+        Entry(
+            f"{name}_of_one_logit",
+            partial(run_one, input="logits"),
+            want_layer,
+            inputs=("log-odds",),
+            takes_labels=False,
+            is_loose=True,
+            without=NO_TENSORS,
+        )
+        for name, run_one in (("layer", run_layer), ("onnx", run_onnx))
+    ),
+    *(
+        Entry(
+            f"predict_by_{method.replace('-', '_')}",
+            partial(run_predict_by, method),
+            partial(want_predict_by, method),
+            inputs=("logits",),
+            takes_labels=False,
+            takes_weight=False,
+        )
+        for method in NAMED
     ),
     Entry("rows", run_rows, want_seen, **LABELLED),
     Entry("evaluate", run_evaluate, want_log_loss, **LABELLED),

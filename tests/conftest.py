@@ -38,12 +38,17 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once."""
+    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.
+
+    The cells of the matrix have none, and are shared out by their entries.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ModulesOnWorkers(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             module = nodeid.split("::")[0]
+            if module.endswith("test_matrix.py"):
+                return nodeid.split("-")[0]
             return "browser" if module.endswith("_browser.py") else module
 
     return ModulesOnWorkers(config, log)

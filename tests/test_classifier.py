@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris, make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -24,8 +25,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.metaestimators import available_if
 
-from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
+from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling, load
 from refocal.calibrators.classifier import logits_of
 from refocal.errors import InputWarning, LabelError, ParameterError
 from refocal.maps import log_softmax
@@ -119,6 +121,77 @@ def test_binary_and_named_classes():
     assert set(model.predict(X)) == {"no", "yes"}
     estimator = LogisticRegression().fit(X, names)
     np.testing.assert_allclose(np.exp(log_softmax(logits_of(estimator, X))), estimator.predict_proba(X), rtol=1e-10)
+
+
+class Unsorted(ClassifierMixin, BaseEstimator):
+    """A classifier that keeps its classes, and the columns of its scores, in an order of its own."""
+
+    def __init__(self, response="predict_proba"):
+        self.response = response
+
+    def fit(self, X, y):
+        self.inner_ = LinearDiscriminantAnalysis().fit(X, y)
+        self.order_ = np.roll(np.arange(len(self.inner_.classes_)), 1)
+        self.classes_ = self.inner_.classes_[self.order_]
+        return self
+
+    @available_if(lambda self: self.response == "predict_proba")
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(X)[:, self.order_]
+
+    @available_if(lambda self: self.response == "decision_function")
+    def decision_function(self, X):
+        scores = self.inner_.decision_function(X)
+        return scores[:, self.order_] if scores.ndim == 2 else -scores
+
+    def predict(self, X):
+        return self.inner_.predict(X)
+
+
+class Sorted(Unsorted):
+    """The same, in sorted order."""
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        self.order_ = np.arange(len(self.classes_))
+        self.classes_ = self.inner_.classes_
+        return self
+
+    @available_if(lambda self: self.response == "decision_function")
+    def decision_function(self, X):
+        return self.inner_.decision_function(X)
+
+
+@pytest.mark.parametrize("cv", [3, "prefit"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("response", ["predict_proba", "decision_function"])
+def test_classes_of_an_estimator_need_not_be_sorted(cv, n_classes, response):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["ant", "bee", "cat"])[np.minimum(y, n_classes - 1)]
+    estimator = Unsorted(response).fit(X, names)
+    assert estimator.classes_.tolist() != sorted(set(names))
+    model = CalibratedClassifier(estimator, TemperatureScaling(), cv=cv).fit(X, names)
+    as_it_is = Sorted(response).fit(X, names)
+    want = CalibratedClassifier(as_it_is, TemperatureScaling(), cv=cv).fit(X, names)
+    assert model.classes_.tolist() == sorted(set(names))
+    assert model.score(X, names) > 0.9
+    np.testing.assert_allclose(model.predict_proba(X), want.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("calibrator", ["auto", "ts", "isotonic", "logistic"])
+@pytest.mark.parametrize(
+    ("names", "dtype"), [(["no", "yes"], None), (["no", "yes"], object), ([3, 7], None), ([False, True], None)]
+)
+def test_calibrators_within_know_the_names_of_the_classes(calibrator, names, dtype, tmp_path):
+    X, y = make_classification(400, random_state=0)
+    labels = np.array(names, dtype=dtype)[y]
+    model = CalibratedClassifier(LogisticRegression(), calibrator, cv=2).fit(X, labels)
+    for member in model.calibrated_classifiers_:
+        assert member.calibrator.classes_.tolist() == names
+        member.calibrator.save(tmp_path / "calibrator.json")
+        loaded = load(tmp_path / "calibrator.json")
+        assert loaded.classes_.tolist() == names
+        assert set(loaded.predict(logits_of(member.estimator, X)).tolist()) == set(names)
 
 
 def test_a_fold_may_miss_a_class():

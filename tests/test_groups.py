@@ -7,6 +7,8 @@ import math
 import warnings
 from functools import partial
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -157,6 +159,62 @@ def test_groups_that_cannot_be():
     named = as_groups([1.0, np.nan, 2.5], 3, "f")["group"]
     assert named.tolist() == ["1", "missing", "2.5"]
     assert as_groups(np.array(["a", None, ""], dtype=object), 3, "f")["group"].tolist() == ["a", "missing", "missing"]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_text_is_the_name_of_its_group_as_it_is(kind):
+    texts = ["1.0", "1", "nan", "inf", "NaT", "<NA>"]
+    assert as_groups(kind([*texts, ""]), 7, "f").popitem()[1].tolist() == [*texts, "missing"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1, 1.0, "1", None, float("nan")],
+        np.array([1, np.float32(1.0), b"1", None, np.nan], dtype=object),
+        pd.Series([1.0, 1.0, "1", pd.NA, pd.NaT], dtype=object),
+        pd.Series([1, 1, 1, None, None], dtype="Int64"),
+        pd.Series([1.0, 1.0, 1.0, np.nan, np.nan]),
+        pd.Series(["1", "1", "1", None, None], dtype="category"),
+    ],
+)
+def test_whole_numbers_are_one_group_however_they_are_stored_and_what_is_missing_is_another(column):
+    assert as_groups(column, 5, "f").popitem()[1].tolist() == ["1", "1", "1", "missing", "missing"]
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_dates_are_groups_by_their_text(unit):
+    dates = np.array(["2024-05-01", "NaT"], dtype=f"datetime64[{unit}]")
+    day, missing = as_groups(dates, 2, "f")["group"].tolist()
+    assert day.startswith("2024-05-01")
+    assert missing == "missing"
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+@pytest.mark.parametrize("carrier", ["array", "frame"])
+def test_predictions_of_dask_are_lazy_and_those_of_memory(n_classes, carrier):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, n_classes))[:, 0 if n_classes == 1 else slice(None)]
+    region = rng.choice(["north", "south"], 600)
+    names = np.array(["ant", "bee", "cat"][: max(n_classes, 2)])
+    fitted = GroupCalibration(method="ts", input="log-odds" if n_classes == 1 else "logits")
+    fitted.fit(X, names[rng.integers(len(names), size=600)], groups={"region": region})
+    chunked = da.from_array(X, chunks=(250,) if n_classes == 1 else (250, 1))
+    if carrier == "frame" and n_classes > 1:
+        chunked = dd.from_pandas(pd.DataFrame(X), npartitions=3)
+    for method in ("predict_proba", "predict_log_proba", "predict"):
+        want = getattr(fitted, method)(X, groups={"region": region})
+        lazy = getattr(fitted, method)(chunked, groups={"region": region})
+        assert isinstance(lazy, da.Array)
+        assert lazy.shape == want.shape
+        assert lazy.dtype == want.dtype
+        assert np.array_equal(lazy.compute(), want)
+    by_dask = fitted.predict_proba(chunked, groups=da.from_array(region, chunks=100))
+    assert np.array_equal(by_dask.compute(), fitted.predict_proba(X, groups=region))
+    with pytest.raises(ShapeError, match=r"one group for each row. Got shape \(2,\)"):
+        fitted.predict_proba(chunked, groups=["north", "south"])
+    with pytest.warns(InputWarning, match="no groups of 'region' were given"):
+        fitted.predict_proba(chunked)
 
 
 def test_the_command_line_reads_groups(tmp_path, capsys):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import onnxruntime
 import pandas as pd
@@ -31,6 +33,25 @@ def draw(n, seed, shifts=(0.0, 0.0, -1.0, 1.0), slopes=(1.0, 0.5, 1.0, 0.8)):
     x = 1.5 * rng.normal(size=(n, len(shifts)))
     truth = expit(np.array(slopes) * x + shifts)
     return x, (rng.random(truth.shape) < truth).astype(np.int64), truth
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "predict_log_proba", "predict"])
+def test_predictions_of_dask_are_lazy_and_those_of_memory(method):
+    x, y, _ = draw(600, 0)
+    fitted = MultiLabelCalibration(method="ts", per_label=True).fit(pd.DataFrame(x, columns=list("abcd")), y)
+    want = getattr(fitted, method)(pd.DataFrame(x, columns=list("abcd")))
+    lazy = getattr(fitted, method)(dd.from_pandas(pd.DataFrame(x, columns=list("abcd")), npartitions=3))
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == want.dtype
+    assert np.array_equal(lazy.compute(), want)
+    with pytest.raises(ValueError, match="feature names should match"):
+        getattr(fitted, method)(dd.from_pandas(pd.DataFrame(x, columns=list("abdc")), npartitions=3))
+    unnamed = MultiLabelCalibration(method="ts", per_label=True).fit(x, y)
+    lazy = getattr(unnamed, method)(da.from_array(x, chunks=(250, 2)))
+    assert lazy.shape == x.shape
+    assert np.array_equal(lazy.compute(), want)
+    images = getattr(unnamed, method)(da.from_array(x.reshape(6, 10, 10, 4).transpose(0, 3, 1, 2)), class_axis=1)
+    assert np.array_equal(images.compute().transpose(0, 2, 3, 1).reshape(600, 4), want)
 
 
 def loss(truth, p):

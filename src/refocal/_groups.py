@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +14,6 @@ from refocal.errors import ParameterError, ShapeError
 MISSING = "missing"
 """What rows without a group are called."""
 MOST_GROUPS = 2000
-WHOLE = re.compile(r"-?\d+\.0")
 Groups = dict[str, NDArray[np.str_]]
 LABEL = "label"
 """The column of groups that has the labels of pooled rows of a multi-label model."""
@@ -22,6 +21,10 @@ LABEL = "label"
 
 def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     """Columns of groups by their names: of a mapping or a data frame, or of one array, which is called "group".
+
+    Text is the name of its group as it is: "1.0" and "1" are two groups, and "nan" is one. Numbers are named by their
+    text, whole ones without a point: 1.0 and 1 are one group. None, an empty text, NaN among numbers, NaT and NA are
+    missing.
 
     >>> as_groups({"region": ["north", None], "age": [30.0, 50.0]}, 2, "f")["age"].tolist()
     ['30', '50']
@@ -38,16 +41,20 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
 
 
 def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str_]:
-    values = np.asarray(column)
+    # NumPy would make text of None and of numbers that stand beside text in a list.
+    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one group for each row"
         raise ShapeError("groups", function, expected=expected, got=f"shape {values.shape} in {name!r}")
+    if values.dtype.kind in "mM":
+        # By their own unit: as objects of Python, dates in nanoseconds would be integers.
+        values = np.where(np.isnat(values), "", values.astype(np.str_))
     # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
     if values.dtype.kind in "fU":
         distinct, place = np.unique(values, return_inverse=True)
-        values = np.array([_name(each) for each in distinct.tolist()])[place]
+        values = np.array([_name(value) for value in distinct.tolist()])[place]
     elif values.dtype.kind not in "iub":
-        values = np.array([_name(each) for each in values.tolist()])
+        values = np.array([_name(value) for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
     n_groups = len(np.unique(made))
     if n_groups > MOST_GROUPS:
@@ -58,7 +65,15 @@ def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str
 
 def _name(value: Any) -> str:
     """A value as text; whole numbers, which a missing one in their column makes floats, are written without a point."""
-    text = value.decode() if isinstance(value, bytes) else str(value)
-    if value is None or text in ("", "<NA>", "NaT", "nan", "inf", "-inf"):
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        return value or MISSING
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return MISSING
-    return text[:-2] if WHOLE.fullmatch(text) else text
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if math.isnan(number):
+            return MISSING
+        return str(int(number)) if number.is_integer() else str(number)
+    return str(value)

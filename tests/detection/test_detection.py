@@ -147,6 +147,37 @@ def test_what_files_say_of_detections():
         read_coco(true, strangers)
 
 
+def test_a_category_that_is_not_listed_is_left_out_and_the_others_keep_their_names():
+    true, found = images_of(30, seed=3)
+    want = read_coco(true, found)
+    strangers = [{**each, "category_id": 999} for each in found]
+    got = read_coco(true, found + strangers)
+    assert got.labels.tolist() == want.labels.tolist()
+    assert got.correct.tolist() == want.correct.tolist()
+    with pytest.raises(FormatError, match="is of an image and a category of these annotations"):
+        read_coco(true, strangers)
+
+
+@pytest.mark.parametrize("key", ["category_id", "image_id"])
+@pytest.mark.parametrize("kind", [str, float])
+def test_ids_match_however_they_are_written(key, kind):
+    true, found = images_of(30, seed=3)
+    want = read_coco(true, found)
+    got = read_coco(true, [{**each, key: kind(each[key])} for each in found])
+    assert got.labels.tolist() == want.labels.tolist()
+    assert got.correct.tolist() == want.correct.tolist()
+    assert np.array_equal(got.relative_boxes, want.relative_boxes)
+
+
+def test_numbers_of_bins_may_be_numbers_of_numpy():
+    found = Detections.of([0.9, 0.9, 0.6, 0.1], [1, 0, 1, 0])
+    assert detection_ece(found, n_bins=np.int64(5)) == detection_ece(found, n_bins=5)
+    both = {"covariates": [0.1, 0.1, 0.8, 0.8]}
+    assert detection_ece(found, n_bins=np.array([5, 2]), **both) == detection_ece(found, n_bins=[5, 2], **both)
+    with pytest.raises(ParameterError, match=r"'n_bins' of detection_ece must be an integer .* Got '5'"):
+        detection_ece(found, n_bins="5")
+
+
 def test_errors_against_loops_and_netcal():
     rng = np.random.default_rng(0)
     features = rng.random((2000, 3))

@@ -130,6 +130,35 @@ def test_logits_of_a_lower_resolution_are_interpolated(size, fine, mode):
         collect_logits(nn.Identity(), [(logits, labels[..., 1:2])])
 
 
+@pytest.mark.parametrize(("size", "fine"), [((16, 16), (16, 16)), ((8, 8), (16, 16)), ((3, 4), (12, 16))])
+def test_classes_on_the_last_axis_are_not_taken_for_pixels(size, fine):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, *size, 3), torch.randint(3, (2, *fine))
+    found = collect_logits(nn.Identity(), [(logits, labels)])
+    first = collect_logits(nn.Identity(), [(logits.movedim(-1, 1), labels)])
+    assert found.logits.shape == (labels.numel(), 3)
+    torch.testing.assert_close(found.logits, first.logits)
+    assert np.array_equal(found.labels, labels.reshape(-1))
+
+
+def test_an_axis_of_coarse_images_that_could_be_either_must_be_said():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 8, 8, 8), torch.randint(8, (2, 16, 16))
+    with pytest.raises(ParameterError, match="'class_axis' of collect_logits must be given"):
+        collect_logits(nn.Identity(), [(logits, labels)])
+    last = collect_logits(nn.Identity(), [(logits, labels)], class_axis=-1)
+    first = collect_logits(nn.Identity(), [(logits.movedim(-1, 1), labels)], class_axis=1)
+    torch.testing.assert_close(last.logits, first.logits)
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_batches_of_different_numbers_of_classes_are_refused(in_file, tmp_path):
+    batches = [(torch.randn(2, n), torch.zeros(2, dtype=torch.int64)) for n in (3, 4)]
+    path = tmp_path / "rows.safetensors" if in_file else None
+    with pytest.raises(ShapeError, match=r"as many classes for every batch, 3 as before. Got 4 classes"):
+        collect_logits(nn.Identity(), batches, path=path)
+
+
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 1, 3, 4)])
 def test_a_single_logit_is_the_log_odds_of_two_classes(shape):
     torch.manual_seed(0)

@@ -66,10 +66,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     Attributes
     ----------
     classes_ : array
-        The classes, one for each column of probabilities.
+        The classes in sorted order, one for each column of probabilities.
     calibrated_classifiers_ : list of CalibratedMember
-        One for each fold of an ensemble, else one: its fitted `estimator`, its fitted `calibrator` and its own
-        `predict_proba`.
+        One for each fold of an ensemble, else one: its fitted `estimator`, its fitted `calibrator`, which has the same
+        `classes_`, and its own `predict_proba`.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **for_estimator)]
             sources = [together(folds)]
         self.calibrated_classifiers_ = parallel(
-            delayed(calibrate)(fitted, clone(calibrator), source, rows.classes)
+            delayed(calibrate)(fitted, clone(calibrator), source, rows)
             for fitted, source in zip(estimators, sources, strict=True)
         )
         self.classes_ = in_library_of_rows(rows.names, X)
@@ -251,7 +251,7 @@ class HeldOut(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The data of a fit: `y` and `classes` as the estimator sees them, `codes` the positions among its classes."""
+    """The data of a fit: `y` and sorted `classes` as the estimator sees them, `codes` the positions among them."""
 
     X: Any
     y: Any
@@ -293,10 +293,10 @@ def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
 
 
 def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
-    """Checked data; the classes are those of a fitted classifier, else those of the labels."""
+    """Checked data; the classes are those of a fitted classifier, else those of the labels, in sorted order."""
     function, labels = f"{NAME}.fit", to_numpy(y)
     found = np.unique(labels)
-    classes = found if fitted is None else np.asarray(to_numpy(_classes_of(fitted)))
+    classes = found if fitted is None else np.unique(to_numpy(_classes_of(fitted)))
     strangers = np.setdiff1d(found, classes)
     if len(strangers):
         raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers.tolist()[0]))
@@ -342,13 +342,15 @@ def together(folds: list[HeldOut]) -> HeldOut:
 
 
 def _in_columns(logits: Array, fitted: Any, classes: NDArray[Any]) -> Array:
-    """One column for each class, with -inf for those that the classifier never saw."""
-    at = {name: i for i, name in enumerate(to_numpy(fitted.classes_).tolist())}
-    if len(at) == len(classes):
+    """One column for each class, in their order, with -inf for those that the classifier never saw."""
+    own = to_numpy(fitted.classes_).tolist()
+    if own == classes.tolist():
         return logits
+    column_of = {name: column for column, name in enumerate(own)}
     xp = namespace(logits)
     none = xp.full_like(logits[:, 0], -np.inf)
-    return xp.stack([logits[:, at[name]] if name in at else none for name in classes.tolist()], axis=1)
+    columns = [logits[:, column_of[name]] if name in column_of else none for name in classes.tolist()]
+    return xp.stack(columns, axis=1)
 
 
 def _dispatches(values: Any) -> bool:
@@ -369,11 +371,19 @@ def in_library_of_rows(labels: NDArray[Any], X: Any) -> Array:
     return in_library_of(X, labels)
 
 
-def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, classes: NDArray[Any]) -> CalibratedMember:
-    """A classifier with a calibrator fitted on held-out rows."""
+def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) -> CalibratedMember:
+    """A classifier with a calibrator fitted on held-out rows, which knows the names of the classes."""
     floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
-    calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
-    return CalibratedMember(fitted, calibrator, classes, floor)
+    held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
+    held_out_rows.classes = _plain_names(rows.names)
+    return CalibratedMember(fitted, calibrator.fit(held_out_rows), rows.classes, floor)
+
+
+def _plain_names(names: NDArray[Any]) -> NDArray[Any]:
+    """Names of classes in a form that can be written: text in place of objects and bytes."""
+    if names.dtype.kind == "S":
+        return np.char.decode(names, "utf-8")
+    return np.array(names.tolist()) if names.dtype.kind == "O" else names
 
 
 def _raise(logits: Array, floor: float) -> Array:

@@ -12,10 +12,11 @@ from numpy.polynomial.chebyshev import chebder, chebfit, chebval
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, Flags, Indices, Vector, namespace, row_blocks, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, is_dask, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._json import field
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
@@ -125,16 +126,34 @@ class GroupCalibration(Calibrator):
         return Fitted(chain, notes={**notes, "after": after, "deviations": deviations, "sentences": said})
 
     def predict_log_proba(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
-        """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
+        """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator.
+
+        For a Dask array or DataFrame they are computed lazily; the groups of its rows are held in memory.
+        """
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
         _refuse_class_axis(class_axis, name)
+        if is_dask(X):
+            return self._log_proba_by_chunk(X, groups, name)
         logits = self._logits(X, name)
         xp, rows = namespace(logits), namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         columns = as_groups(groups, int(rows.shape[0]), name)
         if groups is None or columns:
             self._warn_of_unused(columns, name)
         return xp.reshape(self.log_proba_in_groups(rows, columns), logits.shape)
+
+    def _log_proba_by_chunk(self, X: Any, groups: Any, function: str) -> Any:
+        """Log-probabilities of a Dask array or DataFrame, whose rows have these groups."""
+        values = with_known_lengths(in_chunks_of_rows(X))
+        columns = as_groups(groups, int(values.shape[0]), function)
+        if groups is None or columns:
+            self._warn_of_unused(columns, function)
+
+        def predict(block: Array, rows: slice) -> Array:
+            of_rows = {column: names[rows] for column, names in columns.items()}
+            return self.log_proba_in_groups(self._logits(block, function), of_rows)
+
+        return by_places(predict, values, len(self.classes_), function)
 
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
         """Log-probabilities (N, C) of checked logits of rows of these groups; those unseen get the common ones."""
@@ -169,7 +188,10 @@ class GroupCalibration(Calibrator):
     def predict(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """The class of the larger probability."""
         log_p = self.predict_log_proba(X, groups=groups, class_axis=class_axis)
-        return self.classes_[to_numpy(namespace(log_p).argmax(log_p, axis=-1))]
+        index = namespace(log_p).argmax(log_p, axis=-1)
+        if is_dask(X):
+            return index.map_blocks(lambda block: self.classes_[block], dtype=self.classes_.dtype)
+        return self.classes_[to_numpy(index)]
 
     def to_torch(self, **_: Any) -> Any:
         """Not supported: a layer does not know groups."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_probabilities, namespace, to_numpy
+from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, is_dask, log_probabilities, namespace, to_numpy
 from refocal._groups import LABEL, Groups
 from refocal._validation import check_broadcast, check_integer, check_one_column, check_weight
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last
+from refocal.calibrators._chunks import floating_dtype, in_chunks_of_rows
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
@@ -154,11 +156,23 @@ class MultiLabelCalibration(Calibrator):
         return made
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
-        """The logarithm of the probability of each label, of the shape of `X`."""
+        """The logarithm of the probability of each label, of the shape of `X`; for a Dask array computed lazily."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
+        if is_dask(X):
+            # A Dask DataFrame has an empty one of pandas, with the names of its columns.
+            _check_feature_names(self, X._meta if hasattr(X, "to_dask_array") else X, reset=False)
+            values = in_chunks_of_rows(X)
+            dtype = floating_dtype(values)
+            meta = np.empty((0,) * values.ndim, dtype)
+            predict = partial(self._log_proba, class_axis=class_axis, function=name)
+            return values.map_blocks(predict, dtype=dtype, meta=meta)
         _check_feature_names(self, X, reset=False)
-        columns = self._two_columns(X, class_axis, name)
+        return self._log_proba(X, class_axis, name)
+
+    def _log_proba(self, X: Array, class_axis: int, function: str) -> Array:
+        """The logarithms of the probabilities of rows in memory, whose names were checked."""
+        columns = self._two_columns(X, class_axis, function)
         logits = log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns
         log_p = self.chain_.log_probabilities(logits, row_axes=2)[..., 1]
         return namespace(log_p).moveaxis(log_p, -1, class_axis)

@@ -189,13 +189,14 @@ def detection_ece(
             expected = f"of {len(detections)} rows, one for each detection"
             raise ShapeError("covariates", name, expected=expected, got=f"shape {np.atleast_2d(given.T).T.shape}")
         columns += [*np.atleast_2d(given.T)]
-    bins = [n_bins] * len(columns) if isinstance(n_bins, int) else list(n_bins)
+    bins = [n_bins] * len(columns) if np.ndim(n_bins) == 0 else list(np.asarray(n_bins))
     if len(bins) != len(columns):
         expected = f"an integer, or {len(columns)} of them, for the score and each covariate"
         raise ShapeError("n_bins", name, expected=expected, got=f"{len(bins)} of them")
     cell = np.zeros(len(detections), dtype=np.int64)
-    for column, each in zip(columns, bins, strict=True):
-        cell = cell * check_integer(each, "n_bins", name) + uniform_index(column, each)
+    for column, size in zip(columns, bins, strict=True):
+        n_cells = check_integer(size, "n_bins", name)
+        cell = cell * n_cells + uniform_index(column, n_cells)
     return _error(cell, detections.scores, detections.correct, check_integer(min_rows, "min_rows", name))
 
 

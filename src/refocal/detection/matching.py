@@ -99,8 +99,9 @@ def read_coco(
 ) -> Detections:
     """Match detections to true boxes, class by class and image by image, as COCO's evaluation does.
 
-    Detections that match a box marked `iscrowd` are neither true nor false, and left out. Labels are the names of the
-    categories, or their ids where the file names none.
+    Detections that match a box marked `iscrowd` are neither true nor false, and left out, as are those of images and
+    of categories that the annotations do not list. Labels are the names of the categories, or their ids where the file
+    lists none. Ids are compared by their text: 7 is "7".
 
     Parameters
     ----------
@@ -128,25 +129,26 @@ def read_coco(
     truth, found = _load(annotations, dict, "annotations"), _load(results, list, "results")
     try:
         at, correct, iou = _matched(truth, found, iou_threshold, max_detections)
-        names = {each["id"]: str(each["name"]) for each in truth.get("categories", ())}
-        sizes = {each["id"]: (each["width"], each["height"]) for each in truth["images"] if "width" in each}
+        names = {_key(each["id"]): str(each["name"]) for each in truth.get("categories") or ()}
+        sizes = {_key(each["id"]): (each["width"], each["height"]) for each in truth["images"] if "width" in each}
     except (KeyError, TypeError, IndexError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         reason = f"an entry lacks {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"not COCO's form: {reason}.") from error
     if not len(at):
-        raise FormatError("no detection of these results is of an image of these annotations.")
+        listed = "an image and a category" if names else "an image"
+        raise FormatError(f"no detection of these results is of {listed} of these annotations.")
     picked = [found[i] for i in at]
     category, image = [each["category_id"] for each in picked], [each["image_id"] for each in picked]
     return Detections.of(
         [each["score"] for each in picked],
         correct,
-        labels=[names[each] for each in category] if names.keys() >= set(category) else category,
+        labels=[names[_key(each)] for each in category] if names else category,
         boxes=[each["bbox"] for each in picked],
         iou=iou,
         images=image,
-        image_sizes=[sizes[each] for each in image] if sizes.keys() >= set(image) else None,
+        image_sizes=[sizes[_key(each)] for each in image] if sizes.keys() >= set(map(_key, image)) else None,
     )
 
 
@@ -154,13 +156,16 @@ def _matched(
     truth: dict[str, Any], found: list[Any], iou_threshold: float, max_detections: int
 ) -> tuple[Indices, Flags, Vector]:
     """The places of the detections that count, whether each is right, and its overlap."""
-    images, annotations = {each["id"] for each in truth["images"]}, truth["annotations"]
+    annotations = truth["annotations"]
+    images = {_key(each["id"]) for each in truth["images"]}
+    categories = {_key(each["id"]) for each in truth.get("categories") or ()}
     (true, true_boxes), (detected, boxes) = _places(annotations, "annotations"), _places(found, "results")
     scores = np.array([each["score"] for each in found], dtype=np.float64)
     crowd = np.array([bool(each.get("iscrowd", 0)) for each in annotations], dtype=bool)
     correct, iou, counts = np.zeros(len(found), dtype=bool), np.zeros(len(found)), np.zeros(len(found), dtype=bool)
     for key, some in detected.items():
-        if key[0] not in images:
+        image, category = key
+        if image not in images or (categories and category not in categories):
             continue
         at = np.array(some)[np.argsort(-scores[some], kind="stable")[:max_detections]]
         counts[at] = True
@@ -177,8 +182,13 @@ def _places(entries: list[Any], argument: str) -> tuple[dict[Any, list[int]], Ve
     """The numbers of the entries of each image and category, and the boxes of all."""
     places = defaultdict(list)
     for i, each in enumerate(entries):
-        places[each["image_id"], each["category_id"]].append(i)
+        places[_key(each["image_id"]), _key(each["category_id"])].append(i)
     return places, read_boxes([each["bbox"] for each in entries], argument, "read_coco")
+
+
+def _key(number: Any) -> str:
+    """An id as text, since some programs write 7 and others "7"; whole numbers have no point."""
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
 
 
 def _load(source: Source, kind: type[Any], argument: str) -> Any:

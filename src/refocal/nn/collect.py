@@ -8,6 +8,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
+from itertools import combinations
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,8 +57,8 @@ def collect_logits(
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
     Each pixel or token becomes a row; half precision becomes float32, in twice the memory, unless `keep_precision` is
-    set. A single logit per row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with
-    SegFormer, are brought to it by bilinear interpolation, one image at a time.
+    set. A single logit per row is the log-odds of class 1 of two. Images of the proportions of their labels but of a
+    lower resolution, as with SegFormer, are brought to it by bilinear interpolation, one image at a time.
 
     Parameters
     ----------
@@ -68,7 +69,8 @@ def collect_logits(
     progress : bool
         Count the batches on the standard error stream, if that is a terminal.
     class_axis : int, optional
-        Where the classes lie in the logits; by default read from the shapes. Where two axes would fit, it must be said.
+        Where the classes lie in the logits: 1 or the last. By default read from the shapes; where two axes would fit,
+        it must be said.
     ignore_index : int or several, optional
         Labels of rows that are left out, such as padding; by default -100, and 255 if there are at most 255 classes.
     input : "logits" or "log-odds"
@@ -97,8 +99,8 @@ def collect_logits(
         rows = _Rows(max_rows, random_state, keep_on, file)
         for batch in _counted(loader, progress):
             found = _run(model, batch, there, label_key, output_key, shift, keep_precision)
-            for logits, labels in _same_resolution(*found):
-                rows.add(*_classes_last(logits, labels, class_axis, input), ignore_index)
+            for logits, labels, axis in _same_resolution(*found, class_axis):
+                rows.add(*_classes_last(logits, labels, axis, input), ignore_index)
         logits, y = rows.finish()
     logits = logits if path is None else _mapped(path, logits, len(y))
     if y.ndim == 2:
@@ -148,6 +150,9 @@ class _Rows:
 
     def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
+        if self.parts and self.parts[0][0].shape[-1] != logits.shape[-1]:
+            expected = f"a module that returns as many classes for every batch, {self.parts[0][0].shape[-1]} as before"
+            raise ShapeError("model", "collect_logits", expected=expected, got=f"{logits.shape[-1]} classes")
         of_labels = labels.ndim == logits.ndim
         n_classes = 2 if of_labels else max(2, logits.shape[-1])
         unlabelled = tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
@@ -259,24 +264,72 @@ def _described(output: Any) -> str:
     return f"a mapping of {', '.join(map(repr, output))}" if isinstance(output, Mapping) else type(output).__name__
 
 
-def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batch as it is, or each of its images at the resolution of its labels."""
-    size, wanted = logits.shape[2:], labels.shape[max(0, labels.ndim - logits.ndim + 2) :]
-    lower = len(size) == len(wanted) and all(a <= b for a, b in zip(size, wanted, strict=True))
-    if logits.ndim not in UPSAMPLING or size == wanted or not lower:
-        yield logits, labels
+def _same_resolution(
+    logits: Tensor, labels: Tensor, class_axis: int | None
+) -> Iterator[tuple[Tensor, Tensor, int | None]]:
+    """The batch as it is, or each of its images at the resolution of its labels; and the axis of the classes."""
+    last = logits.ndim - 1
+    if class_axis is not None:
+        class_axis = check_integer(class_axis, "class_axis", "collect_logits", least=-last - 1, most=last) % logits.ndim
+    axis = _class_axis_of_coarse(tuple(logits.shape), tuple(labels.shape), class_axis)
+    if axis is None:
+        yield logits, labels, class_axis
         return
+    logits = logits.movedim(axis, 1)
+    if labels.ndim == logits.ndim:
+        labels = labels.movedim(axis, 1)
+    size = labels.shape[labels.ndim - logits.ndim + 2 :]
     for image, mask in zip(logits, labels, strict=True):
         mode = UPSAMPLING[logits.ndim]
-        yield nn.functional.interpolate(image[None], size=wanted, mode=mode, align_corners=False), mask[None]
+        yield nn.functional.interpolate(image[None], size=size, mode=mode, align_corners=False), mask[None], 1
+
+
+def _class_axis_of_coarse(shape: tuple[int, ...], of_labels: tuple[int, ...], class_axis: int | None) -> int | None:
+    """The axis of the classes of images whose labels have a higher resolution; None for all other rows.
+
+    The size of an image and that of its labels have the same proportions, up to the rounding of a pixel, unless
+    `class_axis` says which axis holds no pixels. So (N, H, W, C) is not taken for images of H classes.
+    """
+    last = len(shape) - 1
+    if len(shape) not in UPSAMPLING or len(of_labels) not in (last, last + 1) or shape[0] != of_labels[0]:
+        return None
+    if shape == of_labels or class_axes(shape, of_labels):
+        return None
+    sizes = {}
+    for axis in (1, last):
+        size = shape[1:axis] + shape[axis + 1 :]
+        wanted = of_labels[1:axis] + of_labels[axis + 1 :] if len(of_labels) == len(shape) else of_labels[1:]
+        has_channels = len(of_labels) == last or of_labels[axis] == shape[axis]
+        if has_channels and all(few <= many for few, many in zip(size, wanted, strict=True)):
+            sizes[axis] = (size, wanted)
+    if class_axis is not None:
+        return class_axis if class_axis in sizes else None
+    for is_rounded in (False, True):
+        alike = [axis for axis, (size, wanted) in sizes.items() if _are_proportional(size, wanted, is_rounded)]
+        if len(alike) > 1:
+            raise _either_axis(shape, of_labels)
+        if alike:
+            return alike[0]
+    return None
+
+
+def _are_proportional(size: tuple[int, ...], wanted: tuple[int, ...], is_rounded: bool) -> bool:
+    """Whether one factor leads from a size to the other; rounding may have moved the smaller one by a pixel."""
+    slack = max(wanted) if is_rounded else 0
+    pairs = combinations(zip(size, wanted, strict=True), 2)
+    return all(abs(few * other_many - other_few * many) <= slack for (few, many), (other_few, other_many) in pairs)
+
+
+def _either_axis(shape: tuple[int, ...], of_labels: tuple[int, ...]) -> ParameterError:
+    """The error about classes that may lie on two axes."""
+    both = f"with the classes on axis 1 and on axis {len(shape) - 1}"
+    expected = f"given, since labels of shape {of_labels} fit logits of shape {shape} {both}"
+    return ParameterError("class_axis", "collect_logits", expected=expected, got="None")
 
 
 def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: str) -> tuple[Tensor, Tensor]:
     """Logits (..., C) and labels (...), or (..., C) for log-odds of several labels."""
     shape, of_labels = tuple(logits.shape), tuple(labels.shape)
-    if class_axis is not None:
-        last = logits.ndim - 1
-        class_axis = check_integer(class_axis, "class_axis", "collect_logits", least=-last - 1, most=last) % logits.ndim
     if shape == of_labels and logits.ndim == 1:
         return logits[:, None], labels
     if shape == of_labels and kind == "log-odds":
@@ -288,9 +341,7 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
     if len(fitting) == 1:
         return logits.movedim(fitting[0], -1), labels
     if fitting:
-        both = f"with the classes on axis 1 and on axis {logits.ndim - 1}"
-        expected = f"given, since labels of shape {of_labels} fit logits of shape {shape} {both}"
-        raise ParameterError("class_axis", "collect_logits", expected=expected, got="None")
+        raise _either_axis(shape, of_labels)
     hint = " (of labels that do not exclude one another say input='log-odds', of one-hot labels take the argmax)"
     expected = f"one for each row of logits of shape {shape}{hint if shape == of_labels else ''}"
     raise ShapeError("labels", "collect_logits", expected=expected, got=f"shape {of_labels}")

@@ -1,0 +1,98 @@
+"""The rule for labels and columns as a dictionary model in plain Python, which knows nothing of the package."""
+
+from __future__ import annotations
+
+import os
+import re
+
+REFUSED = "LabelError"
+UNCLEAR = "FormatError"
+TRUTH = {"True": "1", "False": "0"}
+
+
+def key(value):
+    """A label or the name of a column as text, whole numbers without a point; None where it is missing."""
+    if isinstance(value, bytes):
+        value = value.decode()
+    if value is None or value != value or value == "":
+        return None
+    text = str(value)
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    whole = re.fullmatch(r"([+-]?\d+)(\.0*)?", text)
+    return str(int(whole[1])) if whole else text
+
+
+def names_of(columns):
+    """The column of each name: the whole one, and without what all begin with up to a separator."""
+    shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
+    start = max(shared.rfind(separator) + 1 for separator in "_.: ")
+    whole = {key(name): column for column, name in enumerate(columns)}
+    return whole | {key(name[start:]): column for column, name in enumerate(columns)}
+
+
+def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, is_fit=False, is_one_number=False):
+    """The column number of each label, None for rows that are left out; or the name of the error.
+
+    `columns` are names or None, `positive` is the label of the positive class of two, if it was given, `first` the one
+    that numbers count from, `mark` that of rows to leave out. In a fit, labels of unnamed columns may be as many names
+    as there are columns. One number per row is about the positive class.
+    """
+    keys = [key(label) for label in labels]
+    if None in keys:
+        return REFUSED
+    names = {} if columns is None else names_of(columns)
+    if not TRUTH.keys() & names.keys():
+        keys = [TRUTH.get(each, each) for each in keys]
+    wanted = set(keys) - {key(mark)}
+    counted = {str(first + column): column for column in range(n_classes)}
+    if names and wanted <= names.keys():
+        column_of = names
+    elif not wanted & names.keys() and wanted <= counted.keys():
+        column_of = counted
+    elif columns is None and positive is not None and key(positive) in wanted and len(wanted) <= 2:
+        column_of = {each: int(each == key(positive)) for each in wanted}
+    elif columns is None and is_fit and len(wanted) == n_classes:
+        are_numbers = all(re.fullmatch(r"-?\d+", each) for each in wanted)
+        column_of = {name: column for column, name in enumerate(sorted(wanted, key=int if are_numbers else str))}
+    else:
+        return REFUSED
+    if is_one_number and positive is not None:
+        asked = TRUTH.get(key(positive), key(positive))
+        column_of = {each: int(each == asked) for each in wanted}
+    return [column_of.get(each) for each in keys]
+
+
+def positive_column(columns, labels, positive, *, is_one_number=False, is_table=False):
+    """Which of two columns is that of the positive class: the second, unless a label is said to be positive.
+
+    Columns of a table that are numbered from 0 are in the order of their numbers.
+    """
+    if is_one_number:
+        return 1
+    if positive is None:
+        is_turned = is_table and columns is not None and [key(name) for name in columns] == ["1", "0"]
+        return 0 if is_turned else 1
+    return expected(columns, [*labels, positive], 2, positive=positive)[-1]
+
+
+def classes_of(columns, labels, n_classes, first=0):
+    """The key of the class of each column after a fit; None where numbers are the labels of named columns."""
+    if first:
+        return None
+    columns_of_labels = expected(columns, labels, n_classes, is_fit=True)
+    found = dict(zip(columns_of_labels, map(key, labels), strict=True))
+    if columns is None and all(TRUTH.get(each, each) == str(column) for column, each in found.items()):
+        return [str(column) for column in range(n_classes)]
+    if columns is None:
+        return [found[column] for column in range(n_classes)]
+    names = {column: name for name, column in names_of(columns).items()}
+    is_by_name = all(key(label) in names_of(columns) for label in labels)
+    return [names[column] for column in range(n_classes)] if is_by_name else None
+
+
+def is_clear(columns, labels):
+    """Whether other columns can stand beside those of the classes: these begin alike, or labels are their names."""
+    names = names_of(columns)
+    begin_alike = len(names) > len(columns)
+    return begin_alike or all(key(label) in names for label in labels)

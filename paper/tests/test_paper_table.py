@@ -421,7 +421,7 @@ def test_quoted_numbers_are_those_of_the_files(results):
     ten = [c for c in usual if c["recipe"]["dataset"] == "cifar10"]
     lower = sum(c["fts"]["ece"]["ece"] < c["ts"]["ece"]["ece"] for c in ten)
     assert numbers["cifar10/ece/lower"] == f"{lower} of {len(ten)}"
-    kept = [c["train"] for c in ten if c["recipe"]["loss"] == "focal-3"]
+    kept = [c["train"] for c in ten if (c["recipe"]["loss"], c["recipe"]["epochs"]) == ("focal-3", 60)]
     under = np.mean([part["accuracy"] - part["confidence"] for part in kept])
     assert numbers["cifar10/60/focal-3/train/underconfidence"] == f"{100 * under:.1f}"
     (mean,) = (c for c in results if "reduction" in c["recipe"] and c["recipe"]["dataset"] == "cifar10")

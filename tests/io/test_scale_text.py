@@ -372,7 +372,7 @@ def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted
     with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
         read(whole, values="logit_*")
     monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
-    whole.write_bytes(gzip.compress(b"a,b,label\n" + b"0,0,0\n" * 2_000_000))
+    whole.write_bytes(gzip.compress(b"logit_a,logit_b,label\n" + b"0,0,0\n" * 2_000_000))
     with pytest.raises(FormatError, match="it would unpack"):
         read(whole)
     write(tmp_path / "rows.csv")

@@ -201,7 +201,8 @@ class Entry:
             return None  # an infinite log-loss
         if (self.is_fit or self.needs_both) and case.rows == "one":
             return None
-        if case.extra and self.has_calibrator and not oracle.is_clear(case.columns, rows_of(case).labels):
+        labels = rows_of(case).labels
+        if case.extra and self.has_calibrator and not oracle.is_plain(case.columns, labels, has_others=True):
             return None  # the calibrator knows the names
         if not self.takes_labels and (case.stored != "int" or case.columns is not None or case.rows == "absent"):
             return None  # labels play no part
@@ -339,7 +340,8 @@ def run_onnx(carried, folder, **more):
 
     from refocal.export import to_onnx
 
-    to_onnx(reference_calibrator(carried.case, **more), folder / "calibrator.onnx")
+    axes = {"n_axes": np.ndim(plain(carried.X))} if carried.case.is_one_number else {}
+    to_onnx(reference_calibrator(carried.case, **more), folder / "calibrator.onnx", **axes)
     session = onnxruntime.InferenceSession(folder / "calibrator.onnx", providers=["CPUExecutionProvider"])
     (p,) = session.run(None, {session.get_inputs()[0].name: plain(carried.X).astype(np.float32)})
     with np.errstate(divide="ignore"):

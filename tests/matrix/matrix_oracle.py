@@ -91,8 +91,23 @@ def classes_of(columns, labels, n_classes, first=0):
     return [names[column] for column in range(n_classes)] if is_by_name else None
 
 
-def is_clear(columns, labels):
-    """Whether other columns can stand beside those of the classes: these begin alike, or labels are their names."""
+def is_plain(columns, labels, *, has_others=False, are_probabilities=False, mark=None):
+    """Whether columns of a table are plainly those of the classes, so that none need be named.
+
+    They begin alike, or labels are their names and no column is left over but of whole numbers, or labels count all of
+    them. Sums of probabilities tell as well.
+    """
     names = names_of(columns)
-    begin_alike = len(names) > len(columns)
-    return begin_alike or all(key(label) in names for label in labels)
+    if len(names) > len(columns) or are_probabilities:
+        return True
+    keys = {key(label) for label in labels} - {None, key(mark)}
+    if not TRUTH.keys() & names.keys():
+        keys = {TRUTH.get(each, each) for each in keys}
+    numbers = {name for name in names if re.fullmatch(r"[+-]?\d+", name)}
+    if keys and keys <= names.keys():
+        called = keys | (numbers if keys & numbers else set())
+        return called == names.keys()
+    if len(numbers) > 1:
+        return numbers == names.keys()
+    counts = ({str(first + i) for i in range(len(columns))} for first in (0, 1))
+    return not has_others and keys in counts

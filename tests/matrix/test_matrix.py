@@ -96,8 +96,10 @@ def expectation(cell):
     rows = rows_of(case)
     column = np.zeros(len(rows.labels), dtype=int)
     positive = 1
-    if case.extra and not oracle.is_clear(case.columns, rows.labels):
-        return oracle.UNCLEAR
+    if cell.carrier.is_table and not entry.has_calibrator and case.columns is not None and not case.is_one_number:
+        more = {"has_others": bool(case.extra), "are_probabilities": case.input == "probabilities", "mark": case.mark}
+        if not oracle.is_plain(case.columns, rows.labels, **more):
+            return oracle.UNCLEAR
     if entry.takes_labels and entry.reads_labels:
         is_one = case.is_one_number
         said = {"positive": case.positive, "first": case.first, "mark": case.mark}

@@ -126,7 +126,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if dataset.floor is not None:  # zeros of new rows are treated like those of the fit, in every precision
             found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
         if X is not dataset and not isinstance(X, Predictions):
-            _check_feature_names(self, _frame_of_names(X), reset=True)
+            _check_feature_names(self, _frame_of_names(X, y, sample_weight), reset=True)
         described = _described(X)
         if described:
             report["read"] = described
@@ -425,7 +425,9 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
 
 def _without_column_axis(labels: Any, scores: Any) -> Any:
     """Labels (N, 1) of scores (N, C) as (N,), with scikit-learn's warning."""
-    if not (np.ndim(labels) == np.ndim(scores) == 2 and np.shape(labels)[1] == 1):
+    shape = getattr(labels, "shape", None) or np.shape(labels)
+    of_scores = getattr(scores, "shape", None) or np.shape(scores)
+    if not (len(shape) == len(of_scores) == 2 and shape[1] == 1):
         return labels
     from sklearn.exceptions import DataConversionWarning
 
@@ -453,6 +455,11 @@ def _of_chunk(calibrator: Calibrator, method: str, names: list[str] | None, chun
     return getattr(calibrator, method)(chunk)
 
 
-def _frame_of_names(X: Any) -> Any:
-    """What scikit-learn reads the names of columns from: of a DataFrame of Dask its empty counterpart."""
-    return X._meta if is_dask(X) and hasattr(X, "_meta") and hasattr(X, "columns") else X
+def _frame_of_names(X: Any, *others: Any) -> Any:
+    """What scikit-learn reads the names of columns from: of a DataFrame of Dask its empty counterpart.
+
+    `others` are names of columns that hold no scores, among other things.
+    """
+    if not (is_dask(X) and hasattr(X, "_meta") and hasattr(X, "columns")):
+        return X
+    return X._meta.drop(columns=[name for name in others if isinstance(name, str)])

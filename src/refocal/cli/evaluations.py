@@ -119,7 +119,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
-    from refocal.calibrators._classes import in_order_of
+    from refocal.calibrators._classes import in_order_of, named_classes
 
     _guard(output, report, [test], [*(calibrators or []), rows.labels, shared.notes], overwrite, "evaluate")
     fitted: dict[str, Any] = {}
@@ -128,6 +128,9 @@ def evaluate(
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
     reading = rows.arguments(*fitted.values())
+    known = next(filter(None, map(named_classes, fitted.values())), None)
+    if known is not None and not rows.multi_label:
+        reading["classes"] = known
     in_memory = "--resamples" if resamples is not None else "--seed" if seed is not None else ""
     with (
         progress("reading") as update,

@@ -298,10 +298,11 @@ def read_unchecked(
     known: dict[str, Any] = {}
     if calibrator is not None:
         known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
-    query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels)
+    marks = check_marks(reading.get("ignore_index"), "read")
+    query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels, marks=marks)
     raw, reader = refocal.io.readers.read_source(file, query)
     options = {name: reading[name] for name in OF_ROWS if name in reading}
-    options["ignore_index"] = check_marks(options.get("ignore_index"), "read")
+    options["ignore_index"] = marks
     return raw, replace(reader, **options)
 
 

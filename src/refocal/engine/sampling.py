@@ -38,6 +38,8 @@ ZERO_MARGIN = 1e-3
 # An odd number whose bits look random, by which hashes are multiplied: 2⁶⁴ divided by the golden ratio.
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LARGEST_KEY = np.uint64(0xFFFFFFFFFFFFFFFF)
+# The last bits of a key, which are those of the label.
+LABEL_BITS = np.uint64(0xFFFF)
 # For this many rows of a sample there is one counter of frequent rows. Rows that are too rare to be counted are then at
 # most eight in a sample on average, so that it has many different ones.
 ROWS_PER_COUNTER = 4
@@ -65,7 +67,11 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     for some in row_blocks(len(repetitive), block.n_classes):
         rows = repetitive[some]
         keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(_without_zeros(block.take(rows).logits, least)))
-    return keys
+    # A label enters the first hash next to the last bits of a number: rows of two labels whose numbers differ by
+    # rounding could have the same key. The last bits, which hardly change the order of keys, keep labels apart.
+    labels = to_numpy(block.labels).astype(np.uint64)
+    with_labels: Keys = (keys & ~LABEL_BITS) | (labels & LABEL_BITS)
+    return with_labels
 
 
 def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:

@@ -82,6 +82,8 @@ class Query:
     """The names of the classes, where a calibrator knows them."""
     n_classes: int | None = None
     """The number of classes, where a calibrator knows it."""
+    marks: tuple[int, ...] = ()
+    """Labels of rows that have none, which are no names of columns."""
     only_labels: bool = False
     """Whether a file has labels and no scores."""
     bad: list[str] | None = None
@@ -275,6 +277,8 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
         cells = contents.first_cells(candidates)
         are_scores = all(name in cells and _could_be_scores(name, cells[name]) for name in candidates)
         found = candidates if are_scores else None
+    if found is None and candidates and not contents.first_cells(candidates):
+        found = candidates  # without rows nothing can be misread
     if found is None:
         raise _without_class(contents, query, candidates) or _which(contents, candidates)
     return _counted(found)
@@ -347,7 +351,7 @@ def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str])
 def _called_by_labels(
     contents: Contents, query: Query, candidates: Sequence[str], labels: str | None
 ) -> list[str] | None:
-    """The columns that labels are called by, and columns called by whole numbers beside such.
+    """The columns that labels are called by, and columns called by whole numbers beside such; or all that they count.
 
     Other columns are no classes if they hold text or whole numbers, as ids and ages do. Those that could be a class
     that does not occur among the first labels are not left out silently: their sums tell, or the caller must.
@@ -355,7 +359,9 @@ def _called_by_labels(
     cells = contents.first_cells([*candidates, *([labels] if labels else [])])
     keys = {label_key(name): name for name in candidates}
     whole = [name for key, name in keys.items() if isinstance(key, int)]
-    given = {label_key(cell) for cell in cells[labels].tolist()} - {None} if labels and labels in cells else set()
+    given: set[Any] = set()
+    if labels and labels in cells:
+        given = {label_key(cell) for cell in cells[labels].tolist()} - {None, *query.marks}
     if given and given <= keys.keys():
         numbers = {label_key(name) for name in whole}
         called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
@@ -365,7 +371,14 @@ def _called_by_labels(
         spelt = {label_key(name) for name in (*(names or ()), *columns)}
         if given and given <= spelt:
             return columns
-    return whole if len(whole) > 1 else None
+    if len(whole) > 1:
+        return whole
+    # Labels that count all columns from 0 or 1: no column is left over that could be something else.
+    counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
+    truths = {"True": 1, "False": 0}
+    are_all_counted = {truths.get(str(key), key) for key in given} in counted
+    are_scores = all(name in cells and _could_be_scores(name, cells[name], also_whole=True) for name in candidates)
+    return list(candidates) if len(candidates) > 1 and are_all_counted and are_scores else None
 
 
 def _without_strangers(
@@ -376,7 +389,9 @@ def _without_strangers(
     cells: Mapping[str, NDArray[Any]],
 ) -> list[str] | None:
     """The columns that labels are called by, if no other one could be a class that does not occur among them."""
-    doubtful = [name for name in candidates if name not in called and _could_be_scores(name, cells[name])]
+    are_whole = all(not _could_be_scores(name, cells[name]) for name in called)
+    others = [name for name in candidates if name not in called]
+    doubtful = [name for name in others if _could_be_scores(name, cells[name], are_whole)]
     if not doubtful:
         return called if len(called) > 1 else None
     if _sum_to_one(called, cells) and query.input in (None, "probabilities"):
@@ -387,15 +402,18 @@ def _without_strangers(
     raise _without_class(contents, query, candidates) or _which(contents, doubtful)
 
 
-def _could_be_scores(name: str, cells: NDArray[Any]) -> bool:
-    """Whether a column may hold scores of a class: numbers that are not all whole, and no count of rows or weight."""
+def _could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) -> bool:
+    """Whether a column may hold scores of a class: no count of rows, no weight, and numbers that are not all whole.
+
+    Beside scores that are whole numbers themselves, `also_whole`, whole numbers may be scores as well.
+    """
     if _COUNTS_ROWS.fullmatch(name) or name.lower() in WEIGHTS:
         return False
     numbers = _numbers(cells)
     if numbers is None:
         return False
     finite = numbers[np.isfinite(numbers)]
-    return bool(len(finite) == 0 or (finite != np.round(finite)).any())
+    return bool(also_whole or len(finite) == 0 or (finite != np.round(finite)).any())
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:

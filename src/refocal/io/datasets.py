@@ -107,14 +107,14 @@ def rows_of(
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
 
-    def reader(n_classes: int, columns: Sequence[Any] | None = None, labels: Any = None) -> RowReader:
+    def reader(n_classes: int, columns: Sequence[Any] | None, labels: Any) -> RowReader:
         names, whole_names = names_of_columns(None if columns is None else tuple(columns))
         return RowReader(
             n_classes,
             input,
             check_class_names(names if class_names is None else class_names, n_classes, "fit"),
             whole_names if class_names is None else (),
-            sorts=labels is not None and not _are_column_numbers(labels, n_classes),
+            sorts=names is None and class_names is None and not _are_column_numbers(labels, n_classes),
             skip_bad_rows=skip_bad_rows,
         )
 
@@ -144,7 +144,7 @@ def rows_of(
 
         partitions = X[[*classes, *named]].to_delayed()
         pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
-        return DaskDataset(chunks_of, pieces, reader(len(classes), classes), client)
+        return DaskDataset(chunks_of, pieces, reader(len(classes), classes, X[y]), client)
     n_classes = n_columns(X.shape)
     if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")

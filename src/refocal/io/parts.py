@@ -196,10 +196,14 @@ class Table(Contents):
             else:
                 labels = plain(batch[columns.labels[0]]) if columns.labels else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
-            groups = {name: plain(batch[name]) for name in query.groups}
+            groups = {name: self._group(plain(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
             yield RawRows(values, labels, weight, self.where, first, further, groups, self.n_lost - counted)
             counted = self.n_lost
+
+    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """A column of groups as it is; of text that has no types, numbers as such."""
+        return cells
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Refuse a file that lacks a column of the first one, or has a class more."""

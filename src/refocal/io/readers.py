@@ -59,6 +59,7 @@ def read(
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
     groups: Sequence[str] = (),
+    classes: Sequence[str] | None = None,
 ) -> Predictions:
     r"""Predictions from a file.
 
@@ -93,6 +94,8 @@ def read(
         Divide rows of probabilities by their sums, where they were rounded.
     groups : list of str
         Names of the arrays or columns with groups that the rows belong to.
+    classes : list of str, optional
+        Names of classes that columns of a table are found by, such as the `classes_` of a calibrator.
 
     If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2); they
     are column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0;
@@ -108,10 +111,11 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True)
-    raw, reader = read_source(path, query)
+    marks = check_marks(ignore_index, "read")
+    query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True, marks=marks)
+    raw, reader = read_source(path, query if classes is None else replace(query, classes=tuple(classes)))
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
-    reader = replace(reader, ignore_index=check_marks(ignore_index, "read"), **options)
+    reader = replace(reader, ignore_index=marks, **options)
     return read_raw(raw, reader if class_names is None else named(reader, class_names))
 
 
@@ -158,6 +162,7 @@ def open_rows(
     positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
+    classes: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
     storage_options: Options = None,
@@ -173,7 +178,7 @@ def open_rows(
         A folder of tables (.parquet, .csv, .tsv, .jsonl), whose folders key=value are columns, a pattern such as
         "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr group, or a file that `refocal.io.read`
         reads; .npy and uncompressed .npz files are mapped.
-    input, values, labels, weight, groups, class_names, first_label, positive_label, ignore_index, renormalise
+    input, values, labels, weight, groups, class_names, first_label, positive_label, ignore_index, renormalise, classes
         As for `refocal.io.read`. Where labels could be names of columns or column numbers, all labels are read once
         more, before the first pass, to tell.
     skip_bad_rows : bool
@@ -207,10 +212,11 @@ def open_rows(
     """
     of_labels = os.fspath(labels) if labels else None
     which = (input, values, of_labels, weight, groups, storage_options, skip_bad_rows, "open_rows")
-    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None)
+    marks = check_marks(ignore_index, "open_rows")
+    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None, marks=marks, classes=classes)
     parts, reader = open_parts(path, query)
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
-    reader = replace(reader, ignore_index=check_marks(ignore_index, "open_rows"), **options)
+    reader = replace(reader, ignore_index=marks, **options)
     if class_names is not None:
         reader = named(reader, class_names)
     rows = of_parts(parts, reader, scheduler, client, map)

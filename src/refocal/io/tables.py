@@ -72,6 +72,11 @@ class TextTable(Table):
             raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")
         return names, set()
 
+    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """Cells that are numbers as numbers, as a table with types has them: 30.0 and 30 are one group."""
+        distinct = {cell: _as_typed(cell) for cell in set(cells.tolist())}
+        return objects([distinct[cell] for cell in cells.tolist()])
+
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
 
@@ -118,6 +123,13 @@ class TextTable(Table):
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
         return FormatError(f"{self.where}: row {row} has {n_cells} of {self._n_cells} cells.")
+
+
+def _as_typed(cell: Any) -> Any:
+    """A cell of text as a table with types has it: as a number, as text, or missing."""
+    value = number(cell)
+    is_spelt_out = isinstance(cell, str) and cell.strip().lower().lstrip("+-") in ("nan", "inf", "infinity")
+    return cell if is_spelt_out or np.isnan(value) else value
 
 
 class JsonTable(Table):

@@ -9,6 +9,7 @@ rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,19 +45,20 @@ def read_probabilities(
     function: str,
     ignore_index: IgnoreIndex = (),
     labels_name: str = "y_true",
+    class_names: Sequence[str] | None = None,
 ) -> Predictions:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
     `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
     labels such as 255; functions without such an argument leave it out here. `Predictions` in the place of `y_true`
     were checked before: so every metric has one function, for users and for `Metric.measure`. Errors call the labels
-    `labels_name`.
+    `labels_name`; `class_names` are those of columns that have none of their own.
     """
     if isinstance(y_true, Predictions):
         _refuse_more(function, probabilities=probabilities, sample_weight=sample_weight, ignore_index=ignore_index)
         return y_true.as_probabilities()
     given = (y_true, probabilities, sample_weight)
-    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name)
+    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name, class_names)
     p = rows.values
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -115,7 +117,14 @@ def mean(terms: Vector, weight: Vector | None) -> float:
 
 
 def read(
-    y_true: Any, values: Any, weight: Any, argument: str, function: str, ignored: IgnoreIndex, of_labels: str = "y_true"
+    y_true: Any,
+    values: Any,
+    weight: Any,
+    argument: str,
+    function: str,
+    ignored: IgnoreIndex,
+    of_labels: str = "y_true",
+    class_names: Sequence[str] | None = None,
 ) -> tuple[Predictions, float]:
     """Rows, and how far their sums may be from 1; errors call the values `argument` and the labels `of_labels`.
 
@@ -125,6 +134,8 @@ def read(
         expected = "given, unless y_true are Predictions"
         raise ParameterError(argument, function, expected=expected, got="None")
     names, whole_names = names_of_columns(column_names(values))
+    if names is None and class_names is not None:
+        names = tuple(class_names)
     given, dtype = as_floating(as_scores(values), argument, function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(given).finfo(dtype).eps)
@@ -161,7 +172,8 @@ def read(
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
     n_classes = 2 if is_binary else int(rows.shape[1])
-    rule = LabelRule(n_classes, None if is_binary else names, whole_names, argument=of_labels, function=function)
+    known = names if names is not None and len(names) == n_classes else None
+    rule = LabelRule(n_classes, known, whole_names, argument=of_labels, function=function)
     try:
         labels = resolve(raw, rule).numbers
     except LabelError as error:

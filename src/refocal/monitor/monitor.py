@@ -24,6 +24,9 @@ from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 from refocal.rows import Predictions
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import raw_labels
+from refocal.rows.scores import as_scores, column_names
 
 FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 64 << 20, ".waiting.npz"
 
@@ -109,10 +112,11 @@ class CalibrationMonitor:
             batch is one, counted from 1.
         """
         function = "CalibrationMonitor.update"
-        p = to_numpy(as_array(probabilities, "probabilities", function))
+        p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
+        self._learn_names(probabilities, function)
         key = self._key(period, function)
         if labels is not None:
             rows = self._read(labels, p, function)
@@ -144,7 +148,8 @@ class CalibrationMonitor:
         (1, 1)
         """
         function = "CalibrationMonitor.add_labels"
-        names, given = [str(name) for name in ids], to_numpy(as_array(labels, "labels", function))
+        names = [str(name) for name in ids]
+        given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
         # Of an id that is given twice the first label counts.
         matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
@@ -356,9 +361,20 @@ class CalibrationMonitor:
             got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
         raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
 
+    def _learn_names(self, probabilities: Any, function: str) -> None:
+        """The names of the columns of a data frame: those of all batches, in their order."""
+        names, _ = names_of_columns(column_names(probabilities))
+        if names is None:
+            return
+        texts = tuple(str(name) for name in names)
+        if self.class_names not in (None, texts):
+            expected = f"of the columns {', '.join(self.class_names or ())}, as those before"
+            raise ShapeError("probabilities", function, expected=expected, got=", ".join(texts))
+        self.class_names = texts
+
     def _read(self, labels: Any, p: Any, function: str) -> Predictions:
-        """Checked rows, of as many classes as those before."""
-        rows = read_probabilities(labels, p, None, function, labels_name="labels")
+        """Checked rows, of as many classes as those before; labels may be their names."""
+        rows = read_probabilities(labels, p, None, function, labels_name="labels", class_names=self.class_names)
         if self.n_classes is not None and rows.n_classes != self.n_classes:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")

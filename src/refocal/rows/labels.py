@@ -410,6 +410,9 @@ def _sorted_classes(
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got)
+    if all(isinstance(key, int) for key in keys):  # text of numbers too: 9 before 10
+        distinct = sorted(distinct, key=label_key)  # type: ignore[arg-type]
+        return np.array(distinct).astype(values.dtype)
     return np.array(distinct) if values.dtype.kind == "O" else np.unique(values)
 
 

@@ -125,7 +125,7 @@ class RowReader:
             and rule.sorts
             and any(LabelMap(self.n_classes, None).column(each) < 0 for each in labels)
         ):
-            classes = tuple(sorted(labels, key=lambda label: (str(type(label)), label)))
+            classes = tuple(sorted(labels, key=_order_of_label))
             if len(classes) != self.n_classes:
                 expected = f"of {self.n_classes} distinct classes, as X has columns"
                 got = f"{len(classes)} distinct labels"
@@ -271,6 +271,12 @@ class RowReader:
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
         return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def _order_of_label(label: Any) -> tuple[int, Any]:
+    """Numbers before names, text of numbers too: 9 before 10."""
+    key = label_key(label)
+    return (0, key) if isinstance(key, int) else (1, str(label))
 
 
 def _has_groups(groups: Any) -> bool:

@@ -42,7 +42,7 @@ def files(folder):
     (folder / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
     (folder / "one.csv").write_text("p,label\n0.3,0\n1.4,1\n")
     (folder / "file").write_text("")
-    (folder / "text.csv").write_text("a,b,label\n1,2,0\n3,oops,1\n")
+    (folder / "text.csv").write_text("logit_a,logit_b,label\n1,2,0\n3,oops,1\n")
     (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
     (folder / "cal.json").write_text("{}")
     TemperatureScaling().fit(rows.values, rows.labels).save("fitted.json")
@@ -78,7 +78,7 @@ WRONG = [
     ("evaluate test.npz --seed 3 --skip-bad-rows", 2, "--seed is for a file that is read whole"),
     ("fit val.npz --multi-label --skip-bad-rows", 2, "in blocks because of --skip-bad-rows."),
     # data that are not what they are said to be
-    ("fit one.csv", 1, "no 'logits' but 'p'. If those are meant, add --probabilities."),
+    ("fit one.csv", 1, "'probabilities' must be at most 1. Got a value of 1.4 instead."),
     ("fit p.npz", 1, "add --probabilities"),
     ("compare val.npz p.npz", 1, "p.npz: "),
     ("apply fitted.json p.npz", 1, "p.npz: the rows look like probabilities"),
@@ -91,16 +91,16 @@ WRONG = [
     ("fit nan.npz", 1, "NaN in row 0"),
     ("fit short.npz", 1, "one label for each row"),
     ("fit broken.npz", 1, "broken.npz: cannot be read"),
-    ("fit text.csv", 1, "row 1 has 'oops' in the column 'b', where a number was expected.\n"),
-    ("fit said.npz", 1, "no 'logits' but 'probabilities'. If those are meant, add --probabilities"),
-    ("compare val.npz said.npz", 1, "said.npz: no 'logits' but 'probabilities'"),
+    ("fit text.csv", 1, "row 1 has 'oops' in the column 'logit_b', where a number was expected.\n"),
+    ("compare val.npz said.npz", 2, "val.npz holds logits and said.npz probabilities; give two files of one kind"),
+    ("evaluate said.npz fitted.json", 1, "said.npz: no 'logits' but 'probabilities'"),
     (
         "fit val.npz --probabilities",
         1,
         "no 'probabilities' but 'logits'. If those are meant, leave out --probabilities",
     ),
     ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
-    ("fit hot.npz", 1, "take the argmax of one-hot labels first"),
+    ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
     ("fit score.npz", 1, "'labels' must be between 0 and 1. Got labels from 0 to 3"),
     ("fit text.npz", 1, "Names of classes are understood if the file lists them all in an array class_names"),
     ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),

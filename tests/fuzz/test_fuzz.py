@@ -111,7 +111,9 @@ def test_a_torch_bomb_is_not_unpacked(tmp_path):
 @pytest.mark.slow
 def test_a_parquet_bomb_is_not_unpacked(tmp_path):
     column = pa.array(np.zeros(20_000_000))
-    pq.write_table(pa.table({"a": column, "b": column, "label": column}), tmp_path / "a.parquet", compression="zstd")
+    pq.write_table(
+        pa.table({"logit_a": column, "logit_b": column, "label": column}), tmp_path / "a.parquet", compression="zstd"
+    )
     assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     with pytest.raises(FormatError, match="would unpack"):
         read(tmp_path / "a.parquet")
@@ -119,7 +121,7 @@ def test_a_parquet_bomb_is_not_unpacked(tmp_path):
 
 @pytest.mark.slow
 def test_one_long_label_does_not_cost_as_much_for_each_row(tmp_path):
-    (tmp_path / "a.csv").write_text("a,b,label\n" + "1,2,x\n" * 20_000 + f"1,2,{'x' * 100_000}\n")
+    (tmp_path / "a.csv").write_text("logit_a,logit_b,label\n" + "1,2,x\n" * 20_000 + f"1,2,{'x' * 100_000}\n")
     said = in_bounds("read(Path(sys.argv[1]))", tmp_path / "a.csv")
     assert said.startswith("FormatError")
     assert "holds a text of 100,000 characters" in said

@@ -32,7 +32,7 @@ from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._classes import order_of_columns
 from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.engine import Block, BlockedDataset, Dataset
+from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, probabilities_of
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError, UnsupportedError, warn
@@ -127,9 +127,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
         if X is not dataset and not isinstance(X, Predictions):
             _check_feature_names(self, _frame_of_names(X, y, sample_weight), reset=True)
-        described = _described(X)
-        if described:
-            report["read"] = described
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
         for message in fit_warnings(report, found.chain):
             warn(f"{name}: {message}.", FitWarning)
@@ -216,6 +213,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 expected = "left out where X are Predictions, which have their own"
                 raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
         self._check_kind(rows.input, function)
+        if int(rows.labels.min()) == int(rows.labels.max()):
+            got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
+            raise LabelError("y", function, expected="of at least two classes", got=got)
         return rows
 
     def _block(self, rows: Predictions, function: str) -> Block:
@@ -404,15 +404,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _described(X: Any) -> str:
-    """What was read from a file, in one line; nothing of arrays."""
-    if isinstance(X, Predictions) and X.source.place:
-        return X.described()
-    if isinstance(X, BlockedDataset) and X.reader.source.place:
-        return X.described()
-    return ""
-
-
 def classes_last(X: Array, class_axis: int, function: str) -> Array:
     """`X` with the classes moved to the last axis; unchanged if they are there already."""
     if class_axis == -1:
@@ -425,8 +416,8 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
 
 def _without_column_axis(labels: Any, scores: Any) -> Any:
     """Labels (N, 1) of scores (N, C) as (N,), with scikit-learn's warning."""
-    shape = getattr(labels, "shape", None) or np.shape(labels)
-    of_scores = getattr(scores, "shape", None) or np.shape(scores)
+    shape: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else getattr(labels, "shape", ())
+    of_scores = np.shape(scores) if isinstance(scores, list) else getattr(scores, "shape", ())
     if not (len(shape) == len(of_scores) == 2 and shape[1] == 1):
         return labels
     from sklearn.exceptions import DataConversionWarning

@@ -98,8 +98,9 @@ def fit(
             words = f"fitting {method} on {len(found):,} rows"
             update(0.0, 1, words)
             calibrator.set_params(input=found.input).fit(found, progress=lambda share: update(share, 1, words))
+        described = "" if rows.multi_label else found.described()
     calibrator.save(output)
-    print_calibrator(calibrator)
+    print_calibrator(calibrator, described)
     report = calibrator.fit_report_
     where = "probs.npz" if not in_blocks else "probs.csv" if options.is_text_file(validation) else "probs"
     # The calibrator knows whether it takes probabilities.

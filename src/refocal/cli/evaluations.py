@@ -128,6 +128,8 @@ def evaluate(
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
     reading = rows.arguments(*fitted.values())
+    if reading["input"] is None and fitted:
+        reading["input"] = next(iter(fitted.values())).input  # a contradiction with the names of columns is refused
     known = next(filter(None, map(named_classes, fitted.values())), None)
     if known is not None and not rows.multi_label:
         reading["classes"] = known
@@ -278,6 +280,8 @@ def _compared(
         else:
             with about(test):
                 second = options.read_file(test, **reading).in_order_of(first.class_names)
+        if first.input != second.input:
+            raise UsageError(f"{validation} holds {first.input} and {test} {second.input}; give two files of one kind.")
         if first.n_classes != second.n_classes:
             sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
             raise UsageError(f"{sizes}; give two files of the same model.")

@@ -130,7 +130,8 @@ def _add(
         if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
-            counted = f"{watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}"
+            predicted = replace(rows, values=p, input="probabilities")
+            counted = f"{watched.update(predicted, period=period):,} rows counted in {period}{again}"
             return f"{file}: {counted}. Read {rows.described()}."
         watched.update(p, ids=names, period=period)
         return f"{file}: {len(p):,} rows wait for labels in {period}. Read {rows.described()}."
@@ -165,7 +166,8 @@ def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | No
             reader = replace(reader, n_classes=watched.n_classes, input="probabilities", class_names=names)
             uniform = raw._replace(values=values, groups={})
             rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
-            matched = watched.add_labels(given, rows.labels)
             watched.class_names = names or rows.class_names
+            classes = watched.class_names
+            matched = watched.add_labels(given, rows.labels if classes is None else np.array(classes)[rows.labels])
     left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""
     return f"{file}: {matched:,} labels matched with predictions{left}."

@@ -107,15 +107,16 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     say(*refocal.evaluate.summary.remarks(evaluation))
 
 
-def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
-    """What a calibrator is and how it was fitted."""
+def print_calibrator(calibrator: refocal.calibrators.Calibrator, read: str = "") -> None:
+    """What a calibrator is and how it was fitted, on rows of which `read` says how they were understood."""
     from refocal.calibrators._description import describe, fit_warnings, report_rows
 
-    result(refocal.calibrators.serialize.to_dict(calibrator))
+    described = {"read": read} if read else {}
+    result({**refocal.calibrators.serialize.to_dict(calibrator), **described})
+    say_read(read)
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
     solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_
-    say_read(report.get("read"))
     search = f"; search {solution.status}: {solution.message}" if solution else ""
     say(f"{type(calibrator).__name__}({settings})", describe(calibrator.chain_) + search)
     on, rows = report_rows(report)

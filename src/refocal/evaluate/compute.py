@@ -19,7 +19,7 @@ from refocal.calibrators._description import FEW_ROWS, is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.errors import RefocalError, ShapeError
+from refocal.errors import ParameterError, RefocalError, ShapeError
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
 from refocal.evaluate._provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
@@ -108,6 +108,10 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
+    for argument, rows in (("validation", validation), ("test", test)):
+        if isinstance(rows, BlockedDataset):
+            expected = "Predictions, in memory; of rows in blocks fit each method and call evaluate"
+            raise ParameterError(argument, "compare", expected=expected, got="rows in blocks")
     if isinstance(validation, MultiLabelPredictions):
         names, n_validation = label_methods(methods), validation.n_known
     else:

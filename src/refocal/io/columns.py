@@ -136,13 +136,13 @@ def choose(contents: Contents, query: Query) -> Columns:
         labels = known_name(contents, labels or LABELS[0])
     if not contents.names:
         raise _which(contents, [])
+    columns = Columns(tuple(contents.names), (), False, (labels,) if labels else (), None)
+    if not contents.is_table and not query.only_labels:
+        columns = _array(contents, query, columns)
     if query.labelled and labels is None:
         raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
-    columns = Columns(tuple(contents.names), (), False, (labels,) if labels else (), None)
-    if query.only_labels:
+    if query.only_labels or not contents.is_table:
         return columns
-    if not contents.is_table:
-        return _array(contents, query, columns)
     nested = _nested(contents, query)
     if nested is not None:
         return replace(columns, classes=(nested,), nested=True, input=_kind([nested], query, contents))

@@ -198,8 +198,16 @@ class Table(Contents):
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: self._group(plain(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            yield RawRows(values, labels, weight, self.where, first, further, groups, self.n_lost - counted)
+            n_lost = self.n_lost - counted
+            yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, self._is_moved())
             counted = self.n_lost
+
+    def _is_moved(self) -> bool:
+        """Whether this file has the classes in another order than the first one, which numbers may count."""
+        classes = self.columns.classes
+        own = [name for name in self.names if name in {*classes}]
+        first = [name for name in self.columns.names if name in {*classes}]
+        return own != first
 
     def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
         """A column of groups as it is; of text that has no types, numbers as such."""

@@ -63,6 +63,10 @@ def read(
 ) -> Predictions:
     r"""Predictions from a file.
 
+    If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2); they
+    are column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0;
+    what fits both ways or neither is refused. `described()` of the result says what was read.
+
     Parameters
     ----------
     path : path
@@ -96,10 +100,6 @@ def read(
         Names of the arrays or columns with groups that the rows belong to.
     classes : list of str, optional
         Names of classes that columns of a table are found by, such as the `classes_` of a calibrator.
-
-    If the columns have names, labels are matched with the names (numbers and booleans by their text; 2.0 is 2); they
-    are column numbers only where the columns have no names, or no label is a name and all are whole numbers from 0;
-    what fits both ways or neither is refused. `described()` of the result says what was read.
 
     Examples
     --------
@@ -342,4 +342,5 @@ def _gathered(parts: Sequence[Table]) -> RawRows:
         where=parts[0].where,
         kept={name: objects([cell for chunk in chunks for cell in chunk.kept[name].tolist()]) for name in kept},
         groups={name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
+        is_moved=any(chunk.is_moved for chunk in chunks),
     )

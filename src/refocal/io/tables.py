@@ -126,10 +126,9 @@ class TextTable(Table):
 
 
 def _as_typed(cell: Any) -> Any:
-    """A cell of text as a table with types has it: as a number, as text, or missing."""
-    value = number(cell)
-    is_spelt_out = isinstance(cell, str) and cell.strip().lower().lstrip("+-") in ("nan", "inf", "infinity")
-    return cell if is_spelt_out or np.isnan(value) else value
+    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text."""
+    is_decimal = isinstance(cell, str) and "." in cell and not np.isnan(number(cell))
+    return number(cell) if is_decimal else cell
 
 
 class JsonTable(Table):

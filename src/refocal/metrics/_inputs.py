@@ -97,7 +97,8 @@ def read_log_probabilities(
 def _refuse_more(function: str, **given: Any) -> None:
     """Refuse what Predictions have of their own."""
     for argument, value in given.items():
-        if value is not None and value != ():
+        is_empty = isinstance(value, tuple) and not value
+        if value is not None and not is_empty:
             expected = "left out where y_true are Predictions, which have their own"
             raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
 

@@ -101,8 +101,9 @@ class CalibrationMonitor:
 
         Parameters
         ----------
-        probabilities : array (N,) or (N, C)
-            What was predicted.
+        probabilities : array (N,) or (N, C), or Predictions
+            What was predicted. The columns of a data frame are names of classes, which labels may be. Predictions have
+            their labels.
         labels : array (N,), optional
             The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
@@ -112,6 +113,8 @@ class CalibrationMonitor:
             batch is one, counted from 1.
         """
         function = "CalibrationMonitor.update"
+        if isinstance(probabilities, Predictions):
+            return self._add_predictions(probabilities, labels, ids, self._key(period, function), function)
         p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
@@ -361,9 +364,23 @@ class CalibrationMonitor:
             got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
         raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
 
+    def _add_predictions(self, rows: Predictions, labels: Any, ids: Any, key: Key, function: str) -> int:
+        """Add rows that were checked before, with their labels."""
+        for argument, value in (("labels", labels), ("ids", ids)):
+            if value is not None:
+                expected = "left out where the batch are Predictions, which have their labels"
+                raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
+        self._learn(rows.class_names, function)
+        measured = rows.as_probabilities()
+        self._check_classes(measured, function)
+        self._history.add(Period.of(key, measured))
+        return len(measured)
+
     def _learn_names(self, probabilities: Any, function: str) -> None:
         """The names of the columns of a data frame: those of all batches, in their order."""
-        names, _ = names_of_columns(column_names(probabilities))
+        self._learn(names_of_columns(column_names(probabilities))[0], function)
+
+    def _learn(self, names: tuple[Any, ...] | None, function: str) -> None:
         if names is None:
             return
         texts = tuple(str(name) for name in names)
@@ -375,11 +392,15 @@ class CalibrationMonitor:
     def _read(self, labels: Any, p: Any, function: str) -> Predictions:
         """Checked rows, of as many classes as those before; labels may be their names."""
         rows = read_probabilities(labels, p, None, function, labels_name="labels", class_names=self.class_names)
+        self._check_classes(rows, function)
+        return rows
+
+    def _check_classes(self, rows: Predictions, function: str) -> None:
+        """Rows of as many classes as those before."""
         if self.n_classes is not None and rows.n_classes != self.n_classes:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
-        return rows
 
     def _key(self, period: Any, function: str) -> Key:
         """The name of a period: a whole number, or text, as dates are. By default the next number."""

@@ -27,7 +27,7 @@ from refocal.rows.labels import (
     resolve,
 )
 from refocal.rows.predictions import Origin, Predictions
-from refocal.rows.reader import RawRows, RowReader
+from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores, shared_beginning
 
 
@@ -148,7 +148,10 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         "positive_label": reader.positive_label,
         "ignore_index": reader.ignore_index or None,
     }
-    return read_rows(values, raw.labels[...], reader.input, names=names, function=reader.function, **options)
+    rows = read_rows(values, raw.labels[...], reader.input, names=names, function=reader.function, **options)
+    if raw.is_moved and rows.class_names is not None and rows.label_map is not None and rows.label_map.columns is None:
+        raise moved_error(raw.where, reader.function)
+    return rows
 
 
 def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -> Predictions:

@@ -402,6 +402,11 @@ def _sorted_classes(
     has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and sorted(keys, key=str) != [-1, 1]
     if has_marks:
         raise rule.outside(distinct[0], distinct[-1])
+    kinds = {isinstance(label, str) for label in distinct}
+    if len(kinds) > 1:
+        expected = "of one kind, all numbers or all text, and none missing"
+        words = " and ".join(sorted({type(label).__name__ for label in distinct}))
+        raise LabelError(rule.argument, rule.function, expected=expected, got=f"labels of the types {words}")
     if len(keys) < 2:
         got = f"only one class, {distinct[0]!r}"
         raise LabelError(rule.argument, rule.function, expected="of at least two classes", got=got)
@@ -410,9 +415,8 @@ def _sorted_classes(
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got)
-    if all(isinstance(key, int) for key in keys):  # text of numbers too: 9 before 10
-        distinct = sorted(distinct, key=label_key)  # type: ignore[arg-type]
-        return np.array(distinct).astype(values.dtype)
+    if values.dtype.kind in "UO" and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
+        return np.array(sorted(distinct, key=lambda label: int(label_key(label) or 0)), dtype=values.dtype)
     return np.array(distinct) if values.dtype.kind == "O" else np.unique(values)
 
 
@@ -431,6 +435,8 @@ def order_with_positive(
     if rule.names is not None:
         label_map = rule.decide(distinct)
         column = LabelMap(2, rule.columns_by_name()).column(positive)
+        if column < 0 and label_map.columns is None:
+            column = label_map.column(positive)
         if column < 0:
             expected = f"one of {' and '.join(repr(str(name)) for name in rule.names)}"
             raise ParameterError("positive_label", function, expected=expected, got=repr(positive))

@@ -52,6 +52,8 @@ class RawRows(NamedTuple):
     """Columns of groups that the rows belong to."""
     n_lost: int = 0
     """How many rows before these, or between them, could not be read at all."""
+    is_moved: bool = False
+    """Whether the file has the columns in another order than the first of its data set, so that numbers say nothing."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,8 @@ class RowReader:
     def _numbers(self, raw: RawRows) -> Indices:
         """The column of each label, as the raw rows have the columns; -1 where a label has none: a bad row."""
         if self.label_map is not None:
+            if raw.is_moved and self.label_map.columns is None:
+                raise moved_error(raw.where, self.function)
             return self.label_map.numbers(raw.labels)
         rule = self.rule
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
@@ -217,6 +221,8 @@ class RowReader:
         by_name = LabelMap(self.n_classes, rule.columns_by_name())
         named = by_name.numbers(raw.labels)
         counted = by_number.numbers(raw.labels)
+        if raw.is_moved and not (named >= 0).any() and (counted >= 0).any():
+            raise moved_error(raw.where, self.function)
         # No name could be a column number: a block whose labels are no names has column numbers.
         if self.first_label is not None:
             return np.where(counted >= 0, counted, named)
@@ -271,6 +277,12 @@ class RowReader:
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
         return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def moved_error(where: str, function: str) -> LabelError:
+    """The error about labels that count columns which are in several orders."""
+    expected = "names of classes where files have their columns in several orders"
+    return LabelError("y", function, expected=expected, got=f"column numbers in {where}, which has another order")
 
 
 def _order_of_label(label: Any) -> tuple[int, Any]:

@@ -1,0 +1,240 @@
+"""Rows come in through one gate: cases in which one entry once read what another did not."""
+
+from __future__ import annotations
+
+import json
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers import draw_logits
+from refocal import AutoCalibration, GroupCalibration, TemperatureScaling, load, metrics
+from refocal.cli.run import run
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.evaluate import compare, evaluate
+from refocal.io import Predictions, apply, blocks, open_rows, read
+from refocal.monitor import CalibrationMonitor
+
+NAMES = np.array(["dog", "emu", "cat"])
+
+
+def log_loss(p, column):
+    return -np.mean(np.log(p[np.arange(len(p)), column]))
+
+
+@pytest.fixture
+def rows():
+    """Logits whose columns are far from interchangeable, and the column of each label."""
+    logits, labels = draw_logits(600, 3)
+    return 2.0 * logits + np.array([0.0, 1.0, -1.0]), labels
+
+
+def test_predictions_are_taken_wherever_rows_and_labels_are(rows):
+    logits, labels = rows
+    weight = np.random.default_rng(0).random(len(labels))
+    predictions = Predictions.from_logits(logits, NAMES[labels], class_names=NAMES, weight=weight)
+    fitted = TemperatureScaling().fit(predictions)
+    plain = TemperatureScaling().fit(logits, labels, weight)
+    assert fitted.temperature_ == plain.temperature_
+    assert fitted.classes_.tolist() == NAMES.tolist()
+    order = [2, 0, 1]
+    moved = Predictions.from_logits(logits[:, order], NAMES[labels], class_names=NAMES[order], weight=weight)
+    np.testing.assert_allclose(fitted.predict_proba(moved), plain.predict_proba(logits), rtol=1e-12)
+    p = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    for name in ("brier_score", "accuracy", "expected_calibration_error", "smooth_ece"):
+        function = getattr(metrics, name)
+        assert function(predictions) == pytest.approx(function(labels, p, sample_weight=weight), rel=1e-12)
+    assert metrics.log_loss(predictions) == pytest.approx(metrics.log_loss(labels, np.log(p), sample_weight=weight))
+    monitor = CalibrationMonitor()
+    assert monitor.update(moved) == len(labels)
+    assert monitor.class_names == tuple(NAMES[order])
+    for call in (
+        lambda: TemperatureScaling().fit(predictions, labels),
+        lambda: metrics.brier_score(predictions, p),
+        lambda: monitor.update(moved, labels),
+    ):
+        with pytest.raises(ParameterError, match="which have their"):
+            call()
+    with pytest.raises(DataError, match="rows of probabilities, as this calibrator takes"):
+        TemperatureScaling(input="probabilities").fit(predictions)
+
+
+def test_rows_of_weight_0_have_no_say():
+    rng = np.random.default_rng(1)
+    p = rng.random(400)
+    labels = (rng.random(400) < p).astype(int)
+    p[:40] = 0.0
+    weight = np.ones(400)
+    groups = np.array(["a", "b"])[np.arange(400) % 2]
+    planted = {
+        "p": np.append(p, [1e-9, 0.5]),  # the first would change what a zero counts as
+        "y": np.append(labels, [1, 7]),  # and the second has no such class
+        "w": np.append(weight, [0.0, 0.0]),
+        "g": np.append(groups, ["a", "c"]),
+    }
+    plain = AutoCalibration(input="probabilities").fit(p, labels, weight)
+    found = AutoCalibration(input="probabilities").fit(planted["p"], planted["y"], planted["w"])
+    np.testing.assert_array_equal(found.predict_proba(p), plain.predict_proba(p))
+    assert found.fit_report_ == plain.fit_report_
+    a = Predictions.from_probabilities(p, labels, weight=weight).with_groups(groups)
+    b = Predictions.from_probabilities(planted["p"], planted["y"], weight=planted["w"])
+    assert len(b) == 400
+    b = b.with_groups(groups)
+    one, other = (evaluate(rows, {}, n_resamples=2).before for rows in (a, b))
+    assert one.groups == other.groups
+    assert [row.n for row in one.groups] == [200, 200]
+    in_blocks = blocks([(planted["p"], planted["y"], planted["w"])], input="probabilities")
+    in_blocks.start()
+    assert (in_blocks.n_rows, in_blocks.n_skipped) == (400, 0)
+    lines = GroupCalibration(input="probabilities").fit(planted["p"], planted["y"], planted["w"], groups=planted["g"])
+    assert lines.lines_["group"].names.tolist() == ["a", "b"]
+
+
+def test_a_dask_frame_is_read_by_the_names_of_its_columns(rows):
+    logits, labels = rows
+    frame = pd.DataFrame(logits, columns=NAMES).assign(label=NAMES[labels])
+    expected = TemperatureScaling().fit(frame[NAMES], frame["label"])
+    found = TemperatureScaling().fit(dd.from_pandas(frame, npartitions=3), "label")
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert found.classes_.tolist() == NAMES.tolist()
+    lazy = dd.from_pandas(frame[NAMES], npartitions=2)
+    np.testing.assert_allclose(found.predict_proba(lazy).compute(), expected.predict_proba(frame[NAMES]), rtol=1e-9)
+    with pytest.raises(ValueError, match="feature names should match"):
+        found.predict_proba(lazy[["cat", "dog", "emu"]])
+
+
+def test_one_number_per_row_in_a_dask_array():
+    import dask.array as da
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=600)
+    y = (rng.random(600) < 1 / (1 + np.exp(-x))).astype(int)
+    lazy = da.from_array(3.0 * x, chunks=250)
+    fitted = TemperatureScaling().fit(lazy, da.from_array(y, chunks=100))
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(3.0 * x, y).temperature_, rel=1e-9)
+    p = fitted.predict_proba(lazy)
+    assert p.shape == (600, 2)
+    np.testing.assert_allclose(p.compute(), fitted.predict_proba(3.0 * x))
+    assert fitted.predict(lazy).compute().tolist() == fitted.predict(3.0 * x).tolist()
+
+
+def test_calibrators_know_their_classes_whatever_they_were_fitted_on(rows, tmp_path):
+    logits, labels = rows
+    (tmp_path / "rows").mkdir()
+    frame = pd.DataFrame(logits, columns=NAMES).assign(label=NAMES[labels])
+    frame.to_parquet(tmp_path / "rows" / "a.parquet")
+    moved = frame[["cat", "label", "dog", "emu"]]
+    moved.to_csv(tmp_path / "moved.csv", index=False)
+    expected = TemperatureScaling().fit(logits, labels).predict_proba(logits)
+    for source in (
+        open_rows(tmp_path / "rows"),
+        blocks([(logits[:200], NAMES[labels[:200]]), (logits[200:], NAMES[labels[200:]])], class_names=NAMES),
+        read(tmp_path / "rows"),
+    ):
+        fitted = TemperatureScaling().fit(source)
+        assert fitted.classes_.tolist() == NAMES.tolist()
+        fitted.save(tmp_path / "c.json")
+        apply(load(tmp_path / "c.json"), tmp_path / "moved.csv", tmp_path / "out.csv", overwrite=True)
+        written = pd.read_csv(tmp_path / "out.csv")
+        np.testing.assert_allclose(written[NAMES].to_numpy(), expected, rtol=1e-6)
+
+
+def test_column_numbers_are_refused_where_files_order_their_columns_differently(rows, tmp_path):
+    logits, labels = rows
+    frame = pd.DataFrame(logits, columns=NAMES).assign(label=labels)
+    frame[:300].to_parquet(tmp_path / "a.parquet")
+    frame[300:][["cat", "dog", "emu", "label"]].to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(LabelError, match=r"column numbers in .*, which has another order"):
+        read(tmp_path)
+    with pytest.raises(LabelError, match=r"column numbers in .*b\.parquet, which has another order"):
+        open_rows(tmp_path).start()
+    for name in "ab":
+        part = pd.read_parquet(tmp_path / f"{name}.parquet")
+        part.assign(label=NAMES[part["label"]]).to_parquet(tmp_path / f"{name}.parquet")
+    assert read(tmp_path).labels.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("extra", ["ID", "uid", "idx", "timestamp", "prediction", "age", "labels"])
+def test_numeric_columns_beside_the_classes_are_no_classes(rows, tmp_path, extra):
+    logits, labels = rows
+    frame = pd.DataFrame(logits, columns=NAMES).assign(label=NAMES[labels])
+    frame.insert(0, extra, np.arange(len(frame)))
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = read(tmp_path / "a.csv", labels="label")
+    assert found.class_names == tuple(NAMES)
+    assert f"1 of 5 columns not used: {extra}" in found.described()
+
+
+def evaluated(capsys, *command):
+    assert run([*map(str, command), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_positive_label_moves_columns_and_labels_together(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    p = rng.random(800)
+    labels = (rng.random(800) < p**2).astype(int)
+    pd.DataFrame({"0": 1 - p, "1": p, "label": labels}).to_csv(tmp_path / "two.csv", index=False)
+    truth = -np.mean(np.where(labels == 1, np.log(p), np.log1p(-p)))
+    two = ("--probabilities", "--positive-label", "0")
+    found = evaluated(capsys, "evaluate", tmp_path / "two.csv", *two, "--resamples", "5")
+    measures = found["methods"][0]["measures"]
+    assert measures["log_loss"]["value"] == pytest.approx(truth, rel=1e-6)
+    assert measures["mean_bias"]["value"] == pytest.approx(np.mean(1 - p) - np.mean(labels == 0), rel=1e-6)
+    assert evaluated(
+        capsys, "fit", tmp_path / "two.csv", "-m", "logistic", "--probabilities", "-o", tmp_path / "c.json"
+    )
+    after = evaluated(capsys, "evaluate", tmp_path / "two.csv", tmp_path / "c.json", *two, "--resamples", "5")
+    by_name = {method["name"]: method["measures"] for method in after["methods"]}
+    assert abs(by_name["c"]["mean_bias"]["value"]) < 1e-3
+    assert by_name["none"] == measures
+    table = np.array([[0.0, 3.0], [1.0, 0.0]])
+    costs = ";".join(",".join(map(str, row)) for row in table)
+    action = np.argmin(np.column_stack([1 - p, p]) @ table, axis=1)
+    paid = table[labels, action].mean()
+    for more in ((), ("--positive-label", "0")):
+        options = ("--probabilities", "--costs", costs, *more)
+        report = evaluated(capsys, "decide", tmp_path / "two.csv", *options)["reports"]["uncalibrated"]
+        assert report["cost"]["value"] == pytest.approx(paid, rel=1e-9)
+
+
+def test_outcomes_after_a_positive_label_are_those_of_the_predictions(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    p = rng.random(500)
+    labels = (rng.random(500) < p).astype(int)
+    pd.DataFrame({"id": np.arange(500), "0": 1 - p, "1": p}).to_csv(tmp_path / "said.csv", index=False)
+    pd.DataFrame({"id": np.arange(500), "label": labels}).to_csv(tmp_path / "came.csv", index=False)
+    state = ("--state", tmp_path / "m.json", "--ids", "id")
+    said = ("monitor", tmp_path / "said.csv", "--probabilities", "--values", "0,1", "--positive-label", "0")
+    assert run([*map(str, (*said, *state))]) == 0
+    assert run([*map(str, ("monitor", "--outcomes", tmp_path / "came.csv", *state))]) == 0
+    summary = CalibrationMonitor.load(tmp_path / "m.json").summary()
+    assert summary.rate.value == pytest.approx(np.mean(labels == 0))
+    assert summary.mean_p == pytest.approx(np.mean(1 - p))
+
+
+def test_rows_in_blocks_are_refused_by_compare_in_words(rows):
+    logits, labels = rows
+    with pytest.raises(ParameterError, match="'validation' of compare must be Predictions, in memory"):
+        compare(blocks([(logits, labels)]), Predictions.from_logits(logits, labels))
+
+
+def test_data_frames_and_tables_of_every_library_have_names(rows):
+    import polars as pl
+    import pyarrow as pa
+
+    logits, labels = rows
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    data = {name: logits[:, i] for i, name in enumerate(NAMES)}
+    for table in (pd.DataFrame(data), pl.DataFrame(data), pa.table(data)):
+        assert TemperatureScaling().fit(table, NAMES[labels]).temperature_ == pytest.approx(expected, rel=1e-9)
+        assert Predictions.from_logits(table, NAMES[labels]).labels.tolist() == labels.tolist()
+
+
+def test_a_calibrator_of_named_columns_refuses_others(rows):
+    logits, labels = rows
+    fitted = TemperatureScaling().fit(Predictions.from_logits(logits, labels, class_names=NAMES))
+    with pytest.raises(ShapeError, match="'cow' in one of them only"):
+        fitted.predict_proba(Predictions.from_logits(logits, labels, class_names=["dog", "emu", "cow"]))

@@ -10,10 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from typer import Argument, Option
+
 import refocal
 from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
-from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, read_or_open
+from refocal.cli.options import (
+    JSON_FILE,
+    METHOD_NAMES,
+    ROWS,
+    SET_NAMES,
+    BlockOptions,
+    ColumnOptions,
+    RowOptions,
+    read_or_open,
+)
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
@@ -21,21 +32,36 @@ from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """Which calibrator is fitted, and with which settings.
+    """Which calibrator is fitted, and with which settings."""
 
-    --method, -m  Default: auto, or fts if one of its options is given. One of METHODS; for prediction sets SETS; with
-        --groups, group, which is then the default.
-    --objective  auto, nll, ece or the name of a metric.
-    --tolerance  Share of the log-loss that may be given up for a lower ECE.
-    --class-weight W,W,…  Class weights of the training loss, which are removed, or fit; for fts.
-    --coverage SHARE  For SETS: share of sets that must contain the true class.
-    """
-
-    method: Annotated[str | None, {"autocompletion": options.complete_method}] = None
-    objective: str | None = None
-    tolerance: Annotated[float | None, {"min": 0.0}] = None
-    class_weight: str | None = None
-    coverage: float | None = None
+    method: Annotated[
+        str | None,
+        Option(
+            "--method",
+            "-m",
+            help=(
+                f"Default: auto, or fts if one of its options is given. One of {METHOD_NAMES}; for "
+                f"prediction sets {SET_NAMES}; with --groups, group, which is then the default."
+            ),
+            autocompletion=options.complete_method,
+        ),
+    ] = None
+    objective: Annotated[str | None, Option("--objective", help="auto, nll, ece or the name of a metric.")] = None
+    tolerance: Annotated[
+        float | None, Option("--tolerance", help="Share of the log-loss that may be given up for a lower ECE.", min=0.0)
+    ] = None
+    class_weight: Annotated[
+        str | None,
+        Option(
+            "--class-weight",
+            metavar="W,W,…",
+            help="Class weights of the training loss, which are removed, or fit; for fts.",
+        ),
+    ] = None
+    coverage: Annotated[
+        float | None,
+        Option("--coverage", metavar="SHARE", help=f"For {SET_NAMES}: share of sets that must contain the true class."),
+    ] = None
 
     def settings(self) -> dict[str, Any]:
         """The settings that were given, by the names of a calibrator's parameters."""
@@ -51,19 +77,15 @@ class MethodOptions:
 
 
 def fit(
-    validation: str,
+    validation: Annotated[str, Argument(metavar="VALIDATION", help=ROWS)],
     *,
     how: MethodOptions,
-    output: Annotated[Path, JSON_FILE] = Path("calibrator.json"),
-    overwrite: bool = False,
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **JSON_FILE)] = Path("calibrator.json"),
+    overwrite: Annotated[bool, Option("--overwrite", help="Also replace a JSON file that is no calibrator.")] = False,
     rows: RowOptions,
     blocks: BlockOptions,
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON.
-
-    VALIDATION  ROWS
-    -o, --output  Where to write it.
-    --overwrite  Also replace a JSON file that is no calibrator.
 
     refocal fit val.npz -o calibrator.json
     refocal fit val.csv --method fts --objective ece --tolerance 0.01
@@ -110,22 +132,23 @@ def fit(
 
 
 def apply(
-    calibrator: Path,
-    logits: str,
+    calibrator: Annotated[Path, Argument(metavar="CALIBRATOR", help="A calibrator written by refocal fit.")],
+    logits: Annotated[str, Argument(metavar="LOGITS", help="Logits, with or without labels: a file or a data set.")],
     *,
-    output: Path = Path("probs.npz"),
-    overwrite: bool = False,
+    output: Annotated[
+        Path, Option("-o", "--output", help=".npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.")
+    ] = Path("probs.npz"),
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Remove other tables from a folder, as of files that are no longer there.")
+    ] = False,
     columns: ColumnOptions,
-    groups: list[str] | None = None,
+    groups: Annotated[
+        list[str] | None,
+        Option("--groups", metavar="NAME", help="Column with groups, as in the fit; by default found by its name."),
+    ] = None,
     blocks: BlockOptions,
 ) -> None:
     """Turn logits into calibrated probabilities.
-
-    CALIBRATOR  A calibrator written by refocal fit.
-    LOGITS  Logits, with or without labels: a file or a data set.
-    -o, --output  .npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.
-    --overwrite  Remove other tables from a folder, as of files that are no longer there.
-    --groups NAME  Column with groups, as in the fit; by default found by its name.
 
     refocal apply calibrator.json logits.npz -o probs.npz
     refocal apply calibrator.json 'logits/*.parquet' -o probs
@@ -202,10 +225,10 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
         raise FileProblem(f"{explained(error)} {so_far}") from error
 
 
-def show(calibrator: Path) -> None:
+def show(
+    calibrator: Annotated[Path, Argument(metavar="CALIBRATOR", help="A calibrator written by refocal fit.")],
+) -> None:
     """Show a calibrator and how it was fitted.
-
-    CALIBRATOR  A calibrator written by refocal fit.
 
     refocal show calibrator.json
     """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import refocal
 from refocal.cli.calibrators import apply, fit, show
@@ -20,11 +21,13 @@ from refocal.cli.printing import IS_JSON, print_table, progress, result, say
 from refocal.cli.run import UsageError
 
 
-def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2) -> None:
+def theory(
+    gamma: Annotated[float, Option("--gamma", help="γ of the focal loss, greater than -1.")] = 2.0,
+    classes: Annotated[
+        int, Option("--classes", help="Number of classes for the closest temperature.", min=2, max=4)
+    ] = 2,
+) -> None:
     """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence.
-
-    --gamma  γ of the focal loss, greater than -1.
-    --classes  Number of classes for the closest temperature.
 
     refocal theory --gamma 2 --classes 3
     """
@@ -46,11 +49,13 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
     print_table((f"γ = {gamma:g}", ""), rows + last)
 
 
-def explore(output: Annotated[Path, HTML_FILE] = Path("explore.html"), open: bool | None = None) -> None:  # noqa: A002
+def explore(
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **HTML_FILE)] = Path("explore.html"),
+    open: Annotated[  # noqa: A002
+        bool | None, Option("--open/--no-open", help="Open it in a browser; default: only in a terminal.")
+    ] = None,
+) -> None:
     """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
-
-    -o, --output  Where to write it.
-    --open/--no-open  Open it in a browser; default: only in a terminal.
 
     refocal explore -o explore.html --no-open
     """

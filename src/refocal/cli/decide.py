@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+from typer import Argument, Option
+
 import refocal
 from refocal._outputs import guard_output
 from refocal.cli import options
@@ -18,27 +20,48 @@ ABSTAINED = "abstain"
 
 
 def decide(
-    file: Path,
+    file: Annotated[Path, Argument(metavar="FILE", help="Predictions, with or without labels: as compare reads them.")],
     *,
-    calibrator: Path | None = None,
-    false_positive: float | None = None,
-    false_negative: float | None = None,
-    costs: str | None = None,
-    abstain: float | None = None,
-    output: Annotated[Path | None, output_file(".csv")] = None,
+    calibrator: Annotated[
+        Path | None,
+        Option(
+            "--calibrator",
+            help=(
+                "Written by refocal fit; its probabilities are used. Named columns are matched with its "
+                "classes, and scores are of the kind that it was fitted on."
+            ),
+        ),
+    ] = None,
+    false_positive: Annotated[
+        float | None, Option("--false-positive", help="Two classes: the cost of a false alarm.")
+    ] = None,
+    false_negative: Annotated[
+        float | None, Option("--false-negative", help="Two classes: the cost of a missed positive.")
+    ] = None,
+    costs: Annotated[
+        str | None,
+        Option(
+            "--costs",
+            metavar="TABLE",
+            help=(
+                "A row for each class, in the order of the calibrator's or of the file, and a column for "
+                "each action: '0,1;5,0', or a .csv file of numbers."
+            ),
+        ),
+    ] = None,
+    abstain: Annotated[float | None, Option("--abstain", help="Cost of leaving a row undecided.")] = None,
+    output: Annotated[
+        Path | None,
+        Option(
+            "-o",
+            "--output",
+            help="Write the decisions here, .csv, beside the other columns of a table, such as ids.",
+            **output_file(".csv"),
+        ),
+    ] = None,
     scores: WeightedOptions,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known.
-
-    FILE  Predictions, with or without labels: as compare reads them.
-    --calibrator  Written by refocal fit; its probabilities are used. Named columns are matched with its classes, and
-        scores are of the kind that it was fitted on.
-    --false-positive  Two classes: the cost of a false alarm.
-    --false-negative  Two classes: the cost of a missed positive.
-    --costs TABLE  A row for each class, in the order of the calibrator's or of the file, and a column for each action:
-        '0,1;5,0', or a .csv file of numbers.
-    --abstain  Cost of leaving a row undecided.
-    -o, --output  Write the decisions here, .csv, beside the other columns of a table, such as ids.
 
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv

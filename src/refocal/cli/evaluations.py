@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit
+from typer import Argument, Exit, Option
 
 import refocal
 from refocal._methods import DEMO
 from refocal._outputs import EVALUATION, guard_output
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, about, read_or_open
+from refocal.cli.options import HTML_FILE, JSON_FILE, METHOD_NAMES, ROWS, BlockOptions, RowOptions, about, read_or_open
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.run import FileProblem, UsageError
 
@@ -22,16 +22,20 @@ REQUIREMENT_FAILED = 3
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Which methods are compared, and how.
+    """Which methods are compared, and how."""
 
-    --method, --methods, -m  Several with commas, by default the usual ones, 'all' for every one: METHODS.
-    --resamples  Resamples of the bootstrap.
-    --seed  Seed of the bootstrap and of splits.
-    """
-
-    methods: Annotated[list[str] | None, {"autocompletion": options.complete_method}] = None
-    resamples: Annotated[int, {"min": 1}] = 500
-    seed: Annotated[int, {"min": 0}] = 0
+    methods: Annotated[
+        list[str] | None,
+        Option(
+            "--method",
+            "--methods",
+            "-m",
+            help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
+            autocompletion=options.complete_method,
+        ),
+    ] = None
+    resamples: Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)] = 500
+    seed: Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)] = 0
 
 
 def _check_required(require: list[str] | None) -> list[str] | None:
@@ -56,31 +60,45 @@ def _text_of(notes: Path) -> str:
 
 @dataclass(frozen=True)
 class SharingOptions:
-    """The texts of a report besides its numbers, and the requirements on these.
+    """The texts of a report besides its numbers, and the requirements on these."""
 
-    --title  Title of the report; by default the file's name.
-    --notes FILE.md  Markdown to show in the report.
-    --require EXPRESSION  A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the
-        option. Otherwise the exit code is 3. mean_bias is compared by its distance from 0.
-    """
-
-    title: str | None = None
-    notes: Annotated[Path | None, {"exists": True, "dir_okay": False, "callback": _check_notes}] = None
-    require: Annotated[list[str] | None, {"callback": _check_required}] = None
+    title: Annotated[str | None, Option("--title", help="Title of the report; by default the file's name.")] = None
+    notes: Annotated[
+        Path | None,
+        Option(
+            "--notes",
+            metavar="FILE.md",
+            help="Markdown to show in the report.",
+            exists=True,
+            dir_okay=False,
+            callback=_check_notes,
+        ),
+    ] = None
+    require: Annotated[
+        list[str] | None,
+        Option(
+            "--require",
+            metavar="EXPRESSION",
+            help=(
+                "A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating "
+                "the option. Otherwise the exit code is 3. mean_bias is compared by its distance from 0."
+            ),
+            callback=_check_required,
+        ),
+    ] = None
 
 
 def demo(
-    sample: str = "cifar100-focal7",
-    output: Annotated[Path, HTML_FILE] = Path("report.html"),
-    resamples: Annotated[int, {"min": 1}] = 500,
-    seed: Annotated[int, {"min": 0}] = 0,
+    sample: Annotated[
+        str, Option("--sample", help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+    ] = "cifar100-focal7",
+    output: Annotated[Path, Option("-o", "--output", help="Where to write the report.", **HTML_FILE)] = Path(
+        "report.html"
+    ),
+    resamples: Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)] = 500,
+    seed: Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)] = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.
-
-    --sample  cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.
-    -o, --output  Where to write the report.
-    --resamples  Resamples of the bootstrap.
-    --seed  Seed of the bootstrap and of splits.
 
     refocal demo --sample cifar10-focal3 -o report.html
     """
@@ -95,27 +113,27 @@ def demo(
 
 
 def evaluate(
-    test: str,
-    calibrators: list[Path] | None = None,
+    test: Annotated[str, Argument(metavar="TEST", help=ROWS)],
+    calibrators: Annotated[
+        list[Path] | None, Argument(metavar="CALIBRATORS", help="Written by refocal fit; without any, the model alone.")
+    ] = None,
     *,
-    output: Annotated[Path | None, JSON_FILE] = None,
-    report: Annotated[Path | None, HTML_FILE] = None,
-    overwrite: bool = False,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.", **JSON_FILE)
+    ] = None,
+    report: Annotated[Path | None, Option("--report", help="Write the HTML report here as well.", **HTML_FILE)] = None,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
+    ] = False,
     shared: SharingOptions,
     rows: RowOptions,
-    resamples: Annotated[int | None, {"min": 1}] = None,
-    seed: Annotated[int | None, {"min": 0}] = None,
+    resamples: Annotated[
+        int | None, Option("--resamples", help="Resamples of the bootstrap, by default 500; in memory only.", min=1)
+    ] = None,
+    seed: Annotated[int | None, Option("--seed", help="Seed of the bootstrap; in memory only.", min=0)] = None,
     blocks: BlockOptions,
 ) -> None:
     """Measure calibrators on test rows, next to the uncalibrated model.
-
-    TEST  ROWS
-    CALIBRATORS  Written by refocal fit; without any, the model alone.
-    -o, --output  Write the evaluation here, as JSON.
-    --report  Write the HTML report here as well.
-    --overwrite  With -o, also replace a JSON file that is no evaluation.
-    --resamples  Resamples of the bootstrap, by default 500; in memory only.
-    --seed  Seed of the bootstrap; in memory only.
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
@@ -153,23 +171,26 @@ def evaluate(
 
 
 def compare(
-    validation: Path,
-    test: Path | None = None,
+    validation: Annotated[
+        Path,
+        Argument(metavar="VALIDATION", help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt"),
+    ],
+    test: Annotated[
+        Path | None, Argument(metavar="TEST", help="Without it, half of the rows are held out for testing.")
+    ] = None,
     *,
     how: CompareOptions,
-    output: Annotated[Path | None, JSON_FILE] = None,
-    report: Annotated[Path | None, HTML_FILE] = None,
-    overwrite: bool = False,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.", **JSON_FILE)
+    ] = None,
+    report: Annotated[Path | None, Option("--report", help="Write the HTML report here as well.", **HTML_FILE)] = None,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
+    ] = False,
     shared: SharingOptions,
     rows: RowOptions,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use.
-
-    VALIDATION  Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt
-    TEST  Without it, half of the rows are held out for testing.
-    -o, --output  Write the evaluation here, as JSON.
-    --report  Write the HTML report here as well.
-    --overwrite  With -o, also replace a JSON file that is no evaluation.
 
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
@@ -185,17 +206,20 @@ def compare(
 
 
 def report(
-    sources: list[Path],
+    sources: Annotated[
+        list[Path],
+        Argument(
+            metavar="SOURCES",
+            help="An evaluation (.json) or several, side by side; or the validation and the test rows.",
+        ),
+    ],
     *,
-    output: Annotated[Path, HTML_FILE] = Path("report.html"),
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **HTML_FILE)] = Path("report.html"),
     shared: SharingOptions,
     how: CompareOptions,
     rows: RowOptions,
 ) -> None:
     """Write the HTML report of an evaluation, or compare two files and report the result.
-
-    SOURCES  An evaluation (.json) or several, side by side; or the validation and the test rows.
-    -o, --output  Where to write it.
 
     refocal report evaluation.json -o report.html
     refocal report val.npz test.npz
@@ -213,12 +237,14 @@ def report(
     _finish(found, shared, report=output)
 
 
-def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
+def diff(
+    old: Annotated[Path, Argument(metavar="OLD", help="An evaluation (.json) made by compare or evaluate with -o.")],
+    new: Annotated[Path, Argument(metavar="NEW", help="Another one, of a later date or another model.")],
+    fail_if_worse: Annotated[
+        bool, Option("--fail-if-worse", help="Exit code 3 if the method shown in detail is significantly worse.")
+    ] = False,
+) -> None:
     """Say what changed between two evaluations, and whether that is more than chance.
-
-    OLD  An evaluation (.json) made by compare or evaluate with -o.
-    NEW  Another one, of a later date or another model.
-    --fail-if-worse  Exit code 3 if the method shown in detail is significantly worse.
 
     refocal diff may.json june.json --fail-if-worse
     """

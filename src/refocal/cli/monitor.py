@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit
+from typer import Argument, Exit, Option
 
 import refocal
 from refocal._outputs import guard_output
@@ -23,35 +23,62 @@ LEFT_OUT = ("Brier score", "by chance %")
 
 
 def monitor(
-    batches: list[Path] | None = None,
+    batches: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="BATCHES",
+            help=(
+                "Predictions, with their labels or ids: files as compare reads them. Named columns are "
+                "matched with those of earlier batches, of which the second of two is the positive class "
+                "unless --positive-label says which is."
+            ),
+        ),
+    ] = None,
     *,
-    state: Annotated[Path, JSON_FILE] = Path("monitor.json"),
-    output: Annotated[Path | None, HTML_FILE] = None,
-    period: str | None = None,
-    ids: str | None = None,
-    outcomes: list[Path] | None = None,
-    merge: list[Path] | None = None,
-    calibrator: Path | None = None,
-    alpha: float | None = None,
-    restart: bool = False,
-    fail_if_alarm: bool = False,
+    state: Annotated[Path, Option("--state", help="State file of the monitor.", **JSON_FILE)] = Path("monitor.json"),
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Write a page of the history here.", **HTML_FILE)
+    ] = None,
+    period: Annotated[
+        str | None,
+        Option(
+            "--period",
+            help="Period of the batches, such as 2026-05-01; default: the file name. day2 is before day10.",
+        ),
+    ] = None,
+    ids: Annotated[
+        str | None, Option("--ids", metavar="NAME", help="Column with ids, for labels that arrive later.")
+    ] = None,
+    outcomes: Annotated[
+        list[Path] | None,
+        Option(
+            "--outcomes",
+            help="A file with ids and labels of earlier predictions, which are read as the labels of batches.",
+        ),
+    ] = None,
+    merge: Annotated[list[Path] | None, Option("--merge", help="Add the state of another monitor.")] = None,
+    calibrator: Annotated[
+        Path | None,
+        Option(
+            "--calibrator",
+            help=(
+                "Written by refocal fit; applied first, as in production. Named columns are matched with "
+                "its classes, and scores are of the kind that it was fitted on."
+            ),
+        ),
+    ] = None,
+    alpha: Annotated[
+        float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
+    ] = None,
+    restart: Annotated[
+        bool, Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
+    ] = False,
+    fail_if_alarm: Annotated[
+        bool, Option("--fail-if-alarm", help="Exit code 3 if the advice is to recalibrate.")
+    ] = False,
     scores: ScoreOptions,
 ) -> None:
     """Watch calibration in production: add batches, join late labels, and say whether to recalibrate.
-
-    BATCHES  Predictions, with their labels or ids: files as compare reads them. Named columns are matched with those of
-        earlier batches, of which the second of two is the positive class unless --positive-label says which is.
-    --state  State file of the monitor.
-    -o, --output  Write a page of the history here.
-    --period  Period of the batches, such as 2026-05-01; default: the file name. day2 is before day10.
-    --ids NAME  Column with ids, for labels that arrive later.
-    --outcomes  A file with ids and labels of earlier predictions, which are read as the labels of batches.
-    --merge  Add the state of another monitor.
-    --calibrator  Written by refocal fit; applied first, as in production. Named columns are matched with its classes,
-        and scores are of the kind that it was fitted on.
-    --alpha  For a new state: the probability of a false alarm; default 0.05.
-    --restart  Start over after recalibration; predictions without labels are kept.
-    --fail-if-alarm  Exit code 3 if the advice is to recalibrate.
 
     refocal monitor monday.csv --probability-column p -o monitor.html
     refocal monitor tuesday.csv --probability-column p --ids id

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import tempfile
 import time
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from typer import Argument, Option
+from typer import Option
 
 import refocal
 from refocal._methods import METHODS, NAMED, SETS
@@ -23,11 +21,14 @@ from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning, ParameterError
 
-# What ROWS stands for in docstrings; METHODS and SETS stand for their names.
+# What several commands say of their arguments.
 ROWS = (
     "Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than memory: a folder or "
     "pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."
 )
+
+METHOD_NAMES = ", ".join(NAMED)
+SET_NAMES = ", ".join(SETS)
 
 # What files that are read whole alone can do.
 ONLY_WHOLE = ("multi_label",)
@@ -69,35 +70,48 @@ Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Which columns or arrays of a file are read.
+    """Which columns or arrays of a file are read."""
 
-    --probability-column NAME  Two classes: column or array with the probability of the positive class; implies
-        --probabilities.
-    --values NAME  Array with the logits, or columns: 'logit_*' or cat,dog,…
-    --labels NAME  Array or column with the labels, or a .npy file.
-    --renormalise  Divide rows of rounded probabilities by their sums.
-    """
-
-    probability_column: str | None = None
-    values: str | None = None
-    labels: str | None = None
-    renormalise: bool = False
+    probability_column: Annotated[
+        str | None,
+        Option(
+            "--probability-column",
+            metavar="NAME",
+            help="Two classes: column or array with the probability of the positive class; implies --probabilities.",
+        ),
+    ] = None
+    values: Annotated[
+        str | None, Option("--values", metavar="NAME", help="Array with the logits, or columns: 'logit_*' or cat,dog,…")
+    ] = None
+    labels: Annotated[
+        str | None, Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
+    ] = None
+    renormalise: Annotated[
+        bool, Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
+    ] = False
 
 
 @dataclass(frozen=True)
 class ScoreOptions(ColumnOptions):
-    """How the scores and labels of a file are read.
+    """How the scores and labels of a file are read."""
 
-    --probabilities  The scores are probabilities, not logits; columns called p, prob, p_cat, … say so themselves.
-    --positive-label LABEL  Two classes: the label of the positive class.
-    --first-label  The label of the first column where labels count columns: 1 if they start at 1.
-    --ignore-index LABEL  Rows with this label are left out, such as 255.
-    """
-
-    probabilities: bool = False
-    positive_label: str | None = None
-    first_label: int | None = None
-    ignore_index: int | None = None
+    probabilities: Annotated[
+        bool,
+        Option(
+            "--probabilities",
+            help="The scores are probabilities, not logits; columns called p, prob, p_cat, … say so themselves.",
+        ),
+    ] = False
+    positive_label: Annotated[
+        str | None, Option("--positive-label", metavar="LABEL", help="Two classes: the label of the positive class.")
+    ] = None
+    first_label: Annotated[
+        int | None,
+        Option("--first-label", help="The label of the first column where labels count columns: 1 if they start at 1."),
+    ] = None
+    ignore_index: Annotated[
+        int | None, Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255.")
+    ] = None
 
     def applied_to(self, calibrator: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
         """The arguments of `refocal.read` for rows of the kind that a calibrator takes, unless the options say."""
@@ -128,100 +142,80 @@ class ScoreOptions(ColumnOptions):
 
 @dataclass(frozen=True)
 class WeightedOptions(ScoreOptions):
-    """The same, with weights and rows that have no label.
+    """The same, with weights and rows that have no label."""
 
-    --weights NAME  Array or column with the weights.
-    """
-
-    weights: str | None = None
+    weights: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
 
 
 @dataclass(frozen=True)
 class RowOptions(WeightedOptions):
-    """The same, with all that a fit or a comparison can do with rows.
+    """The same, with all that a fit or a comparison can do with rows."""
 
-    --groups NAME  Column with groups to measure separately.
-    --multi-label  Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and labels with one
-        column per label. Names of methods may end in -per-label.
-    """
-
-    groups: list[str] | None = None
-    multi_label: bool = False
+    groups: Annotated[
+        list[str] | None, Option("--groups", metavar="NAME", help="Column with groups to measure separately.")
+    ] = None
+    multi_label: Annotated[
+        bool,
+        Option(
+            "--multi-label",
+            help=(
+                "Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and "
+                "labels with one column per label. Names of methods may end in -per-label."
+            ),
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """Rows that are read in blocks: by whom, and what is done with those that cannot be used.
+    """Rows that are read in blocks: by whom, and what is done with those that cannot be used."""
 
-    --scheduler ADDRESS  Use the Dask cluster at this address, such as tcp://host:8786.
-    --skip-bad-rows  Leave out rows that cannot be used, and count them.
-    --skip-bad-parts  Leave out files of a data set that cannot be read, and count them.
-    """
-
-    scheduler: str | None = None
-    skip_bad_rows: bool = False
-    skip_bad_parts: bool = False
+    scheduler: Annotated[
+        str | None,
+        Option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address, such as tcp://host:8786."),
+    ] = None
+    skip_bad_rows: Annotated[
+        bool, Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
+    ] = False
+    skip_bad_parts: Annotated[
+        bool, Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them.")
+    ] = False
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer, whose docstring says in a line of its own what each parameter is.
+    """A command for typer: a parameter that is a dataclass of options becomes an option for each of its fields.
 
-    A parameter whose type is one of the dataclasses above becomes an option for each field; --json is added to all.
+    --json is added to every command.
     """
-    if command.__doc__ is None:
-        raise UsageError("options are read from docstrings; run Python without -OO.")
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters = []
-    for name, each in signature(command).parameters.items():
-        group = groups.get(name)
-        asked = {name: each.default} if group is None else {field.name: field.default for field in fields(group)}
-        types = hints if group is None else get_type_hints(group, include_extras=True)
-        said = ChainMap(*map(_said, [command] if group is None else group.__mro__[:-1]))
-        for key, default in asked.items():
-            annotation = _declared(types[key], key, said)
-            parameters.append(Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
-    parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+    for name, parameter in signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(_keyword(name, hints[name], parameter.default))
+            continue
+        types = get_type_hints(groups[name], include_extras=True)
+        parameters += [_keyword(field.name, types[field.name], field.default) for field in fields(groups[name])]
+    parameters.append(_keyword("json", Json, False))
 
     @wraps(command)
     def run(*, json: bool, **given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         before = IS_JSON.set(json)
         try:
             command(**given)
         finally:
             IS_JSON.reset(before)
 
-    run.__doc__ = cleandoc(command.__doc__).split("\n\n", 1)[0]
+    run.__doc__ = cleandoc(command.__doc__ or "").split("\n\n", 1)[0]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _said(documented: Any) -> dict[str, list[str]]:
-    """The lines of a docstring about options and arguments, by their names.
-
-    Two blanks stand between how an option is written and what it means; indented lines continue the one before, and
-    ROWS, METHODS and SETS stand for more.
-    """
-    texts = {"ROWS": ROWS, "METHODS": ", ".join(NAMED), "SETS": ", ".join(SETS)}
-    whole = re.sub("|".join(texts), lambda word: texts[word[0]], cleandoc(documented.__doc__))
-    joined = re.sub(r"\n +", " ", whole)
-    lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
-    names = [re.findall(r"(?:^|--)([A-Za-z][\w-]*)", line[0].lower()) for line in lines]
-    return {name.replace("-", "_"): line for line, of_line in zip(lines, names, strict=True) for name in of_line}
-
-
-def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
-    """The type of a parameter with its option or argument, from the line about it."""
-    kind, more = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
-    written, text = said[name]
-    if not written.startswith("-"):
-        return Annotated[kind, Argument(help=text, metavar=name.upper())]
-    names = [word for word in re.split(r",? ", written) if word.startswith("-")]
-    metavar = None if written.endswith(names[-1]) else written.split(" ")[-1]
-    return Annotated[kind, Option(*names, help=text, metavar=metavar, **more)]
+def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def complete_method(incomplete: str) -> list[str]:

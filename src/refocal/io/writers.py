@@ -168,8 +168,8 @@ def _as_json(cell: Any) -> str:
 def bytes_as_text(cell: Any) -> str:
     r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; anything else as Python writes it.
 
-    >>> bytes_as_text(b"caf\xc3\xa9"), bytes_as_text(b"\xff\x00")
-    ('café', 'ff00')
+    >>> bytes_as_text(b"\xc3\xa9t\xc3\xa9"), bytes_as_text(b"\xff\x00")
+    ('été', 'ff00')
     """
     if not isinstance(cell, bytes):
         return str(cell)

@@ -78,7 +78,8 @@ def _whole(text: str) -> int:
 
 def build(kind: type[T], data: Any, where: str) -> T:
     """A dataclass from an object with its fields, all the way down; `where` names it in errors."""
-    hints, known = typing.get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    known = fields(kind)  # type: ignore[arg-type]
     names = {entry.name for entry in known}
     needed = {entry.name for entry in known if entry.default is entry.default_factory is MISSING}
     if not isinstance(data, dict) or not needed <= set(data) <= names:
@@ -92,7 +93,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     """`value` as the annotation `kind` says."""
     if kind is Any:
         return value
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return None if value is None else _value(arguments[0], value, where)
     if is_dataclass(kind):

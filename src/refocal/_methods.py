@@ -35,7 +35,9 @@ class Method(NamedTuple):
         return kind
 
 
-BY_ECE, BY_LOG_LOSS, KEPT = {"objective": "ece"}, {"objective": "nll"}, {"order_preserving": True}
+BY_ECE = {"objective": "ece"}
+BY_LOG_LOSS = {"objective": "nll"}
+KEPT = {"order_preserving": True}
 BOTH: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {

@@ -119,7 +119,8 @@ class Scale(NamedTuple):
         raw = (self.high - self.low or 1.0) / 5
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * raw)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]
 
 
@@ -146,12 +147,14 @@ class Plot:
     @property
     def scales(self) -> tuple[Scale, Scale]:
         """Where values of x and of y are, in pixels."""
-        (width, height), (left, top, right, bottom) = self.size, self.margins
+        (width, height) = self.size
+        (left, top, right, bottom) = self.margins
         return Scale(*self.x, left, width - right, self.log_x), Scale(*self.y, height - bottom, top)
 
     def svg(self, name: str = "") -> str:
         """The chart; `name` must be unique in a page or empty."""
-        named, title = f'aria-label="{escape(self.description)}"', ""
+        named = f'aria-label="{escape(self.description)}"'
+        title = ""
         if name:
             named = f'aria-labelledby="{escape(name)}-title"'
             title = f'<title id="{escape(name)}-title">{escape(self.description)}</title>'

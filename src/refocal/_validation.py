@@ -34,7 +34,8 @@ from refocal._arrays import (
 from refocal.errors import DataError, InputError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
-SMALL, LARGE = 1e-100, 1e100
+SMALL = 1e-100
+LARGE = 1e100
 SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
 NEGATIVE_TOLERANCE = 1e-6
@@ -234,7 +235,8 @@ def check_one_column(values: Array, kind: str, argument: str, function: str) -> 
     xp = namespace(values)
     if is_traced(values) or math.prod(values.shape) == 0:
         return two_columns(values, kind)
-    lowest, highest = float(xp.min(values)), float(xp.max(values))
+    lowest = float(xp.min(values))
+    highest = float(xp.max(values))
     if kind == "probabilities":
         check_not_negative(lowest, argument, function)
         if not highest <= 1.0 + NEGATIVE_TOLERANCE:
@@ -252,9 +254,11 @@ def check_one_column(values: Array, kind: str, argument: str, function: str) -> 
 def check_not_negative(lowest: float, argument: str, function: str) -> None:
     """The smallest of some probabilities is none below 0, but for rounding."""
     if not lowest >= -NEGATIVE_TOLERANCE:  # NaN fails this comparison too
-        expected, got = "free of NaN and negative values", "NaN"
+        expected = "free of NaN and negative values"
+        got = "NaN"
         if lowest < 0.0:
-            expected, got = f"{expected} (logits may be negative: are these some?)", f"a value of {lowest:.6g}"
+            expected = f"{expected} (logits may be negative: are these some?)"
+            got = f"a value of {lowest:.6g}"
         raise DataError(argument, function, expected=expected, got=got)
 
 
@@ -303,7 +307,8 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: s
     weight: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64, copy=False)
     check_shape(weight, shape, argument, function)
     with np.errstate(over="ignore"):
-        lowest, total = float(weight.min()), float(weight.sum())
+        lowest = float(weight.min())
+        total = float(weight.sum())
     if not (lowest >= 0.0 and SMALL <= total <= LARGE):
         expected = f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}"
         got = f"weights with minimum {lowest:g} and sum {total:g}"
@@ -317,7 +322,8 @@ def check_labels(
     """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
     labels = indices_beside(logits, whole_numbers(as_array(values, argument, function), argument, function))
     check_shape(labels, tuple(logits.shape[:-1]), argument, function, ", one label for each row of logits")
-    xp, n_classes = namespace(logits), int(logits.shape[-1])
+    xp = namespace(logits)
+    n_classes = int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
         check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
     return labels
@@ -347,5 +353,6 @@ def check_label_range(
         return
     ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
     what = "" if ignored is None else f"; {ignored} names no class{'' if remedy else ': leave such rows out'}"
-    expected, got = f"between 0 and {n_classes - 1}{what}", f"labels from {lowest} to {highest}"
+    expected = f"between 0 and {n_classes - 1}{what}"
+    got = f"labels from {lowest} to {highest}"
     raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)

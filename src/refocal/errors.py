@@ -97,7 +97,11 @@ class InputError(RefocalError, ValueError):
     """
 
     def __init__(self, argument: str, function: str, expected: str, got: str, remedy: Remedy | None = None) -> None:
-        self.argument, self.function, self.expected, self.got, self.remedy = argument, function, expected, got, remedy
+        self.argument = argument
+        self.function = function
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
         super().__init__(argument, function, expected, got, remedy)
 
     def __str__(self) -> str:
@@ -155,7 +159,8 @@ class FormatError(RefocalError, ValueError):
     """
 
     def __init__(self, text: str, remedy: Remedy | None = None) -> None:
-        self.text, self.remedy = text, remedy
+        self.text = text
+        self.remedy = remedy
         super().__init__(text, remedy)
 
     def __str__(self) -> str:
@@ -197,7 +202,9 @@ class MissingExtraError(RefocalError, ImportError):
     """
 
     def __init__(self, what: str, extra: str, missing: str) -> None:
-        self.what, self.extra, self.missing = what, extra, missing
+        self.what = what
+        self.extra = extra
+        self.missing = missing
         super().__init__(what, extra, missing)
 
     def __str__(self) -> str:
@@ -231,7 +238,9 @@ class InputWarning(UserWarning):
     """
 
     def __init__(self, text: str, remedy: Remedy | None = None, function: str = "") -> None:
-        self.text, self.remedy, self.function = text, remedy, function
+        self.text = text
+        self.remedy = remedy
+        self.function = function
         super().__init__(text, remedy, function)
 
     def __str__(self) -> str:
@@ -255,9 +264,11 @@ class FitWarning(UserWarning):
 
 def warn(message: str | Warning, category: type[Warning] | None = None) -> None:
     """Warn at the line of the caller's code that led here, however deep in this package."""
-    level, frame = 2, sys._getframe(1)
+    level = 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "refocal":
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 

@@ -248,7 +248,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, method: str, X: Array, class_axis: int, out: NDArray[Any] | None = None) -> Array:
         """Probabilities, or their logarithms, by the name of the method."""
-        name, log = f"{type(self).__name__}.{method}", method == "predict_log_proba"
+        name = f"{type(self).__name__}.{method}"
+        log = method == "predict_log_proba"
         if out is not None:
             check_out(out, X, name)
             if is_same_memory(out, X):  # rows that are read once more would have been overwritten

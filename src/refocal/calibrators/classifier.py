@@ -98,7 +98,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        estimator, calibrator = self._estimator(), self._new_calibrator()
+        estimator = self._estimator()
+        calibrator = self._new_calibrator()
         is_fitted = self._is_fitted(estimator)
         check_classification_targets(y)
         X, y = indexable(X, y)
@@ -213,7 +214,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def _splits(self, rows: Data, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Any, Indices]]:
         """Training and held-out rows of each fold, as indices."""
-        labels, every = to_numpy(rows.y), np.arange(len(rows.codes))
+        labels = to_numpy(rows.y)
+        every = np.arange(len(rows.codes))
         cv = check_cv(self.cv, labels, classifier=True)
         # A fold may be given by indices or by a mask.
         pairs = cv.split(rows.X, labels, **for_splitter)
@@ -277,11 +279,13 @@ def logits_of(estimator: Any, X: Any) -> Array:
 
 def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
     """Refuse scores of pairs of classes. Of three classes there are three pairs: their votes are what it predicts."""
-    classes, got = to_numpy(estimator.classes_), None
+    classes = to_numpy(estimator.classes_)
+    got = None
     if scores.shape[1] != len(classes):
         got = f"{scores.shape[1]} columns for {len(classes)} classes"
     elif len(classes) == 3 and hasattr(estimator, "decision_function") and hasattr(estimator, "predict"):
-        s, predicted = to_numpy(scores), to_numpy(estimator.predict(X))
+        s = to_numpy(scores)
+        predicted = to_numpy(estimator.predict(X))
         a, b, c = (s > 0.0).T.astype(int)  # 0 wins over 1, 0 over 2, 1 over 2
         votes = np.stack([a + b, 1 - a + c, 2 - b - c], axis=1)
         by_class, by_pair = (np.mean(classes[np.argmax(by, axis=1)] == predicted) for by in (s, votes))
@@ -294,7 +298,8 @@ def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
 
 def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
     """Checked data; the classes are those of a fitted classifier, else those of the labels, in sorted order."""
-    function, labels = f"{NAME}.fit", to_numpy(y)
+    function = f"{NAME}.fit"
+    labels = to_numpy(y)
     found = np.unique(labels)
     classes = found if fitted is None else np.unique(to_numpy(_classes_of(fitted)))
     strangers = np.setdiff1d(found, classes)
@@ -304,10 +309,12 @@ def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
         got = f"only one class, {found.tolist()[0]!r}" if len(found) else "no labels"
         raise LabelError("y", function, expected="of at least two classes", got=got)
     weight = None if sample_weight is None else check_weight(sample_weight, (len(labels),), function)
-    codes, names = np.searchsorted(classes, labels), classes
+    codes = np.searchsorted(classes, labels)
+    names = classes
     if fitted is None and _dispatches(X) and not _dispatches(y):
         # scikit-learn computes in the library of X, which has no text
-        y, classes = in_library_of_rows(codes, X), np.arange(len(classes))
+        y = in_library_of_rows(codes, X)
+        classes = np.arange(len(classes))
     return Data(X, y, codes, classes, names, weight)
 
 

@@ -177,8 +177,10 @@ def apply(
         with options.cluster(blocks) as client:
             written = refocal.io.apply(fitted, logits, output, client=client, progress=tell, **reading)
     problems = [each.problem for each in written if each.problem is not None]
-    n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
-    n_rows, n_skipped = sum(each.n_rows for each in written), sum(each.n_skipped for each in written)
+    n_files = len(written) - len(problems)
+    n_before = sum(each.was_there for each in written)
+    n_rows = sum(each.n_rows for each in written)
+    n_skipped = sum(each.n_skipped for each in written)
     columns_are = "labels" if fitted.row_axes == 2 else "classes"
     of_rows = {"rows": n_rows, columns_are: fitted.n_features_in_, "rows_skipped": n_skipped}
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}

@@ -33,7 +33,8 @@ def theory(
     """
     with progress("searching the closest temperature"):
         known = refocal.theory
-        bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
+        bounds = known.temperature_bounds(gamma)
+        tight = known.tight_temperature_bounds(gamma, 20.0)
         closest = known.closest_temperature(gamma, classes)
         threshold = known.confidence_threshold(gamma) if gamma > 0 else None
     ranges = {"temperature_bounds": list(bounds), "tight_temperature_bounds": list(tight)}

@@ -105,7 +105,8 @@ def demo(
     from refocal._validation import check_option
 
     check_option(sample, tuple(refocal.io.SAMPLES), "sample", "demo")
-    title, parts = refocal.io.SAMPLES[sample], refocal.io.load_sample(sample)
+    title = refocal.io.SAMPLES[sample]
+    parts = refocal.io.load_sample(sample)
     with progress("reading") as update:
         asked: dict[str, Any] = {"title": title, "n_resamples": resamples, "seed": seed}
         found = refocal.evaluate.compare(*parts, DEMO, progress=update, **asked)
@@ -289,7 +290,9 @@ def _guard(
 def _compared(
     validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
 ) -> refocal.evaluate.Evaluation:
-    files, registry, multilabel = refocal.io.files, refocal.calibrators.registry, refocal.evaluate.multilabel
+    files = refocal.io.files
+    registry = refocal.calibrators.registry
+    multilabel = refocal.evaluate.multilabel
     choose: Any = multilabel.label_methods if "multi_label" in reading else registry.chosen_methods
     methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
     for place in filter(None, (validation, test)):
@@ -324,7 +327,8 @@ def _finish(
     report: Path | None = None,
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
-    every, data = found if isinstance(found, list) else [found], {"output": str(report)}
+    every = found if isinstance(found, list) else [found]
+    data = {"output": str(report)}
     require = shared.require or ()
     checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
     if not isinstance(found, list):

@@ -102,7 +102,8 @@ def monitor(
     for file in merge or []:
         with about(file):
             watched.merge(made.load(file))
-    positive, names = scores.positive_label, watched.class_names or ()
+    positive = scores.positive_label
+    names = watched.class_names or ()
     if positive is not None and len(names) == 2 and label_key(positive) != label_key(names[1]):
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
@@ -112,7 +113,8 @@ def monitor(
     ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
-    advice, history = watched.advice(), watched.history()
+    advice = watched.advice()
+    history = watched.history()
     if output is not None and history:
         refocal.report.write_monitor_page(watched, output, title=state.stem)
     result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
@@ -171,8 +173,10 @@ def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | No
     from refocal.cli.decide import labelled
     from refocal.rows.gate import read_raw
 
-    has, usual = refocal.io.readers.names_in(file), ("label", "labels")
-    of_ids, of_labels = ids or "id", reading.get("labels") or next((name for name in usual if name in has), "label")
+    has = refocal.io.readers.names_in(file)
+    usual = ("label", "labels")
+    of_ids = ids or "id"
+    of_labels = reading.get("labels") or next((name for name in usual if name in has), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")

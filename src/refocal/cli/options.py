@@ -64,7 +64,8 @@ def output_file(*endings: str) -> dict[str, Any]:
     return {"callback": check}
 
 
-HTML_FILE, JSON_FILE = output_file(".html", ".htm"), output_file(".json")
+HTML_FILE = output_file(".html", ".htm")
+JSON_FILE = output_file(".json")
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
@@ -354,7 +355,8 @@ def read_or_open(
             yield read_file(place, **reading), False
             return
         if whole or (asked and in_memory):
-            option, why = next(iter(whole), in_memory), f" because of {asked}" if asked else ""
+            option = next(iter(whole), in_memory)
+            why = f" because of {asked}" if asked else ""
             raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks{why}.")
         with cluster(blocks) as client:
             rows = refocal.io.open_rows(place, client=client, **reading, **vars(blocks))
@@ -371,14 +373,19 @@ class Watch:
     """A bar for each pass, with rows a second and the time that is left of it."""
 
     def __init__(self, update: Update, words: str) -> None:
-        self.update, self.words = update, words
-        self.passes, self.done, self.start = 0, 0, 0.0
+        self.update = update
+        self.words = words
+        self.passes = 0
+        self.done = 0
+        self.start = 0.0
 
     def __call__(self, done: int, total: int | None) -> None:
         """Show a pass that is done with `done` of `total` rows."""
         now = time.monotonic()
         if self.passes == 0 or done < self.done:
-            self.passes, self.start, self.first = self.passes + 1, now, done
+            self.passes = self.passes + 1
+            self.start = now
+            self.first = done
         self.done = done
         rate = (done - self.first) / (now - self.start) if now > self.start else 0.0
         speed = f", {rate / 1e6:.2f} million rows/s" if rate > 0 else ""

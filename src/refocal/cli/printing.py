@@ -64,8 +64,10 @@ def print_json(data: Any) -> None:
 @contextmanager
 def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, str], None]]:
     """A bar on standard error while the block runs, gone when it is done; without a terminal a line now and then."""
-    console, start = Console(stderr=True), time.monotonic()
-    last, quiet = start, quiet or IS_JSON.get()
+    console = Console(stderr=True)
+    start = time.monotonic()
+    last = start
+    quiet = quiet or IS_JSON.get()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(first, total=None)
@@ -90,7 +92,8 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     from refocal.evaluate.summary import group_table, group_verdict
 
     say_read(evaluation.run.get(READ))
-    rows, verdict = refocal.evaluate.comparison_table(evaluation), refocal.evaluate.verdict(evaluation)
+    rows = refocal.evaluate.comparison_table(evaluation)
+    verdict = refocal.evaluate.verdict(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
     is_two = evaluation.positive is not None
     if is_two:  # a wrong mean is the first thing to know
@@ -116,7 +119,8 @@ def print_calibrator(calibrator: refocal.calibrators.Calibrator, read: str = "")
     say_read(read)
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
-    solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_
+    solution = getattr(calibrator, "solution_", None)
+    report = calibrator.fit_report_
     search = f"; search {solution.status}: {solution.message}" if solution else ""
     say(f"{type(calibrator).__name__}({settings})", describe(calibrator.chain_) + search)
     on, rows = report_rows(report)
@@ -146,10 +150,12 @@ def print_table(
     """
     if IS_JSON.get():
         return
-    console, heads = out(), list(heads)
+    console = out()
+    heads = list(heads)
     cells = [[row[head] for head in heads] if isinstance(row, dict) else row for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
-    kept, left_out = list(range(len(heads))), []
+    kept = list(range(len(heads)))
+    left_out = []
     for head in dropped:
         if sum(widths[i] + GAP for i in kept) - GAP <= console.width:
             break

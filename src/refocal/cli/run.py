@@ -13,7 +13,9 @@ from typing import Any
 import refocal
 from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
 
-USAGE, FAILURE, STOPPED = 2, 1, 130
+USAGE = 2
+FAILURE = 1
+STOPPED = 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
 ARGUMENTS["other"] = "--merge"

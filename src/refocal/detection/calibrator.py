@@ -29,7 +29,9 @@ OUTLIERS = 0.005
 # Scores as close to 0 or 1 as this, or closer, count as this close where the size of the box comes in.
 CLOSEST = 1e-6
 CLASS = "class"
-FORMAT, VERSION, MAX_BYTES = "refocal-detection-calibrator", 1, 64 << 20
+FORMAT = "refocal-detection-calibrator"
+VERSION = 1
+MAX_BYTES = 64 << 20
 
 
 class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
@@ -143,7 +145,8 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         """Keep what was fitted, and the lines of the classes."""
         none = (np.empty(0, dtype=np.str_), np.empty(0), np.empty(0))
         lines = calibrator.lines_[CLASS] if isinstance(calibrator, GroupCalibration) else none
-        self.calibrator_, self.size_ = calibrator, size
+        self.calibrator_ = calibrator
+        self.size_ = size
         self.classes_, self.slope_, self.intercept_ = lines
         return self
 

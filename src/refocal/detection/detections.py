@@ -16,7 +16,8 @@ from refocal.io import Predictions
 from refocal.metrics._bins import uniform_index
 
 PER_DETECTION = ", one row for each detection"
-SIZES, EDGES = ("small", "medium", "large"), (32.0**2, 96.0**2)
+SIZES = ("small", "medium", "large")
+EDGES = (32.0**2, 96.0**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +218,8 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
     wanted = np.where(detections.correct, np.asarray(detections.iou), 0.0)
     labels = detections.labels if average == "classes" else None
     groups = [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]
-    cell, scores = uniform_index(detections.scores, n_bins), detections.scores
+    cell = uniform_index(detections.scores, n_bins)
+    scores = detections.scores
     return float(np.mean([_error(cell[some], scores[some], wanted[some]) for some in groups]))
 
 

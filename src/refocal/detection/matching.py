@@ -52,11 +52,13 @@ def _checked_overlaps(boxes: Any, true_boxes: Any, crowd: Any, function: str) ->
 
 def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
     """As `box_iou`, for checked boxes."""
-    found, true = boxes[:, None, :], true_boxes[None, :, :]
+    found = boxes[:, None, :]
+    true = true_boxes[None, :, :]
     low = np.maximum(found[..., :2], true[..., :2])
     sides = np.maximum(np.minimum(found[..., :2] + found[..., 2:], true[..., :2] + true[..., 2:]) - low, 0.0)
     common: Vector = sides[..., 0] * sides[..., 1]
-    area, true_area = found[..., 2] * found[..., 3], true[..., 2] * true[..., 3]
+    area = found[..., 2] * found[..., 3]
+    true_area = true[..., 2] * true[..., 3]
     union = np.where(crowd, area, area + true_area - common)
     return np.divide(common, union, out=np.zeros_like(common), where=union > 0.0)
 
@@ -79,8 +81,10 @@ def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, 
 
 def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: float) -> Match:
     """As `match_boxes`, from the overlaps of checked boxes."""
-    true, iou = np.full(len(overlap), -1), np.zeros(len(overlap))
-    enough, free = overlap >= threshold, ~crowd
+    true = np.full(len(overlap), -1)
+    iou = np.zeros(len(overlap))
+    enough = overlap >= threshold
+    free = ~crowd
     for i in np.argsort(-scores, kind="stable"):
         if not enough[i].any():
             continue
@@ -126,7 +130,8 @@ def read_coco(
     """
     check_number(iou_threshold, "iou_threshold", "read_coco", above=0.0, most=1.0)
     check_integer(max_detections, "max_detections", "read_coco")
-    truth, found = _load(annotations, dict, "annotations"), _load(results, list, "results")
+    truth = _load(annotations, dict, "annotations")
+    found = _load(results, list, "results")
     try:
         at, correct, iou = _matched(truth, found, iou_threshold, max_detections)
         names = {_key(each["id"]): str(each["name"]) for each in truth.get("categories") or ()}
@@ -140,7 +145,8 @@ def read_coco(
         listed = "an image and a category" if names else "an image"
         raise FormatError(f"no detection of these results is of {listed} of these annotations.")
     picked = [found[i] for i in at]
-    category, image = [each["category_id"] for each in picked], [each["image_id"] for each in picked]
+    category = [each["category_id"] for each in picked]
+    image = [each["image_id"] for each in picked]
     return Detections.of(
         [each["score"] for each in picked],
         correct,
@@ -159,10 +165,13 @@ def _matched(
     annotations = truth["annotations"]
     images = {_key(each["id"]) for each in truth["images"]}
     categories = {_key(each["id"]) for each in truth.get("categories") or ()}
-    (true, true_boxes), (detected, boxes) = _places(annotations, "annotations"), _places(found, "results")
+    (true, true_boxes) = _places(annotations, "annotations")
+    (detected, boxes) = _places(found, "results")
     scores = np.array([each["score"] for each in found], dtype=np.float64)
     crowd = np.array([bool(each.get("iscrowd", 0)) for each in annotations], dtype=bool)
-    correct, iou, counts = np.zeros(len(found), dtype=bool), np.zeros(len(found)), np.zeros(len(found), dtype=bool)
+    correct = np.zeros(len(found), dtype=bool)
+    iou = np.zeros(len(found))
+    counts = np.zeros(len(found), dtype=bool)
     for key, some in detected.items():
         image, category = key
         if image not in images or (categories and category not in categories):
@@ -174,7 +183,9 @@ def _matched(
             overlap = overlaps(boxes[at], true_boxes[of], crowd[of])
             match = match_overlaps(overlap, scores[at], crowd[of], iou_threshold)
             in_crowd = (match.true >= 0) & crowd[of][match.true]
-            counts[at], correct[at], iou[at] = ~in_crowd, match.true >= 0, match.iou
+            counts[at] = ~in_crowd
+            correct[at] = match.true >= 0
+            iou[at] = match.iou
     return np.flatnonzero(counts), correct[counts], iou[counts]
 
 

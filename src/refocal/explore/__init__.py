@@ -25,7 +25,8 @@ NETWORKS = {
     "cifar10-cross-entropy": "CIFAR-10, trained with cross-entropy",
     "cifar10-focal3": "CIFAR-10, trained with focal loss, γ = 3",
 }
-N_ROWS, SCALE = 1500, 1 / 512
+N_ROWS = 1500
+SCALE = 1 / 512
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
@@ -58,7 +59,8 @@ def render_page() -> str:
 def _network(name: str, title: str) -> dict[str, Any]:
     """Some validation rows of a sample, small enough for the page."""
     rows = load_sample(name)[0]
-    logits, labels = np.asarray(rows.values[:N_ROWS], dtype=np.float64), np.asarray(rows.labels[:N_ROWS])
+    logits = np.asarray(rows.values[:N_ROWS], dtype=np.float64)
+    labels = np.asarray(rows.labels[:N_ROWS])
     # A constant of a row changes nothing; without it the numbers need fewer bits.
     gaps = np.maximum(logits - logits.max(axis=1, keepdims=True), -63.0)
     return {

@@ -186,7 +186,8 @@ def _jobs(
     columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
     options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
-    digest, state = hashlib.sha256(described.encode()).hexdigest(), cache(_state)
+    digest = hashlib.sha256(described.encode()).hexdigest()
+    state = cache(_state)
     return [
         Job(part, target, f"{digest} {_fingerprint(part, state)}") for part, target in zip(parts, targets, strict=True)
     ]
@@ -264,7 +265,8 @@ def _write_file(
                 if len(chunk.values):
                     columns, bad = columns_for(chunk, part)
                     add(columns)
-                n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
+                n_rows = n_rows + len(chunk.values)
+                n_skipped = n_skipped + bad + chunk.n_lost
                 if progress is not None:
                     progress(i, len(parts), n_rows)
         if n_rows == 0 and with_rows is not None:

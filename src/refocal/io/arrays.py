@@ -26,7 +26,10 @@ class Arrays(Contents):
     """The named arrays of a file; `get` reads one of them."""
 
     def __init__(self, where: str, names: Iterable[str], get: Callable[[str], Any], is_anonymous: bool = False) -> None:
-        self.where, self.names, self._get, self.is_anonymous = where, list(names), get, is_anonymous
+        self.where = where
+        self.names = list(names)
+        self._get = get
+        self.is_anonymous = is_anonymous
 
     def get(self, name: str) -> Any:
         """One array; a FormatError names the file and the array if it cannot be read."""
@@ -144,7 +147,8 @@ def open_arrays(place: str, options: Options = None) -> Arrays:
     """The arrays of a file or of a Zarr group, of which nothing is read yet."""
     if is_zarr(place):
         return open_zarr(place, options)
-    file, ending = Path(place), Path(place).suffix.lower()
+    file = Path(place)
+    ending = Path(place).suffix.lower()
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file.")
     if ending == ".json":

@@ -192,7 +192,8 @@ def _of_arrays(
         theirs = vector.chunks[0]
         is_known = not np.isnan([*sizes, *theirs]).any()
         count, what = (sum, "rows") if is_known else (len, "chunks of unknown length")
-        wanted, given = count(sizes), count(theirs)
+        wanted = count(sizes)
+        given = count(theirs)
         if wanted != given:
             raise ShapeError(name, function, expected=f"of {wanted} {what}, as X has", got=f"{given} {what}")
         return (vector.rechunk((sizes,)) if is_known else vector).to_delayed()
@@ -213,14 +214,19 @@ class LocalDataset(BlockedDataset):
     def __init__(self, parts: Sequence[Part], reader: RowReader, map: Map | None = None) -> None:  # noqa: A002
         sizes = [part.n_rows for part in parts]
         super().__init__(reader, None if None in sizes else sum(size or 0 for size in sizes))
-        self.parts, self.map, self.answers_travel = list(parts), map, map is not None
+        self.parts = list(parts)
+        self.map = map
+        self.answers_travel = map is not None
 
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all parts, merged in their order."""
-        whole, done, n_answers = Partial(None, 0, 0), 0, 0
+        whole = Partial(None, 0, 0)
+        done = 0
+        n_answers = 0
         for found in self._partials(task):
             n_answers += 1
-            whole, done = merge(task, whole, found), done + found.n_seen
+            whole = merge(task, whole, found)
+            done = done + found.n_seen
             if self.watch is not None:
                 self.watch(done, self.n_given)
         if self.map is not None and n_answers != len(self.parts):
@@ -275,7 +281,8 @@ class DaskDataset(BlockedDataset):
         client: Any,
     ) -> None:
         super().__init__(reader)
-        self.chunks_of, self.pieces = chunks_of, list(pieces)
+        self.chunks_of = chunks_of
+        self.pieces = list(pieces)
         self.client = client if client is not None else current_client()
 
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
@@ -289,20 +296,19 @@ class DaskDataset(BlockedDataset):
         while len(level) > 1 or level is leaves:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [delayed(merge, pure=False)(shared, *group) for group in groups]
-        ask: Ask
+        root = level[0]
         if self.client is None:
-            whole = level[0].compute()
-            found, ask = finish(task, whole), lambda question: question(whole.answer)
-        else:
-            finished = delayed(finish, pure=False)(task, level[0])
-            # If the worker that keeps the root dies, Dask computes it again.
-            future, kept, *coming = self.client.compute([finished, level[0], *leaves])
-            self._watch(coming)
-            found = result_of(future)
-            submit = partial(self.client.submit, pure=False)
-            ask = lambda question: result_of(submit(lambda whole: question(whole.answer), kept))  # noqa: E731
-        self.n_given = found.n_seen
-        return found, ask
+            whole = root.compute()
+            self.n_given = whole.n_seen
+            return finish(task, whole), lambda question: question(whole.answer)
+        finished = delayed(finish, pure=False)(task, root)
+        # If the worker that keeps the root dies, Dask computes it again.
+        future, kept, *coming = self.client.compute([finished, root, *leaves])
+        self._watch(coming)
+        answer = result_of(future)
+        self.n_given = answer.n_seen
+        submit = partial(self.client.submit, pure=False)
+        return answer, lambda question: result_of(submit(lambda whole: question(whole.answer), kept))
 
     def _watch(self, leaves: list[Any]) -> None:
         """Tell how many leaves are done; once joined they need not be kept."""

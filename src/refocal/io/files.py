@@ -21,11 +21,14 @@ TEXT = (*SEPARATORS, *JSON_LINES)
 TABLES = (".parquet", *TEXT)
 # Files of at least this many bytes are not read whole; text takes several times its size in memory, and when it is
 # compressed several times more: digits are packed to a third or a half.
-LARGE_FILE, LARGE_TEXT, LARGE_GZIP = 1 << 30, 1 << 26, 1 << 24
+LARGE_FILE = 1 << 30
+LARGE_TEXT = 1 << 26
+LARGE_GZIP = 1 << 24
 # The value of a folder key=value that stands for a missing one, as Hive and Spark write it.
 MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Predictions do not compress to a hundredth of their size; results that fit into any memory are always allowed.
-MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
+MAX_EXPANSION = 100
+ALWAYS_ALLOWED = 1 << 28
 
 
 @contextmanager
@@ -182,7 +185,8 @@ def is_large(place: str) -> bool:
     """Whether a path is processed in blocks rather than read whole."""
     if is_zarr(place) or is_several(place):
         return True
-    file, ending = Path(place), ending_of(place)
+    file = Path(place)
+    ending = ending_of(place)
     if ending not in (".npy", ".npz", *TABLES) or not file.is_file():
         return False
     if file.suffix.lower() == ".gz":

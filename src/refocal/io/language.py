@@ -115,7 +115,8 @@ class TopK:
 
     def whole(self, rows: slice) -> NDArray[np.float32]:
         """Log-probabilities of all classes for some of the rows."""
-        log_p, indices = self.log_p[rows], self.indices[rows]
+        log_p = self.log_p[rows]
+        indices = self.indices[rows]
         at = np.arange(len(log_p))
         mass = np.maximum(1.0 - np.exp(log_p).sum(axis=1), LEAST_MASS)
         tail = self._tail(log_p.min(axis=1), mass)

@@ -24,7 +24,8 @@ from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
+BLOCK_ENTRIES = 1 << 24
+BLOCK_ROWS = 1 << 20
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
 
@@ -171,7 +172,9 @@ class Table(Contents):
     def __init__(
         self, where: str, query: Query = ANYTHING, partitions: Mapping[str, str | None] = MappingProxyType({})
     ) -> None:
-        self.where, self.query, self._problem = where, query, f"cannot be read as {ending_of(where)}"
+        self.where = where
+        self.query = query
+        self._problem = f"cannot be read as {ending_of(where)}"
         with refusing(where, self._problem):
             stored, self.nested = self._header()
         self.partitions = {name: value for name, value in partitions.items() if name not in stored}
@@ -179,7 +182,9 @@ class Table(Contents):
 
     def blocks(self) -> Iterator[RawRows]:
         """Batches of rows; labels and weight are None where no column holds them."""
-        columns, query, counted = self.columns, self.query, 0
+        columns = self.columns
+        query = self.query
+        counted = 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
@@ -215,7 +220,8 @@ class Table(Contents):
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Refuse a file that lacks a column of the first one, or has a class more."""
-        columns, expected = self.columns, {*self.columns.names}
+        columns = self.columns
+        expected = {*self.columns.names}
         if missing := sorted({*wanted} - {*self.names}):
             has = f"which the first file has. It has {listed(self.names)}."
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")

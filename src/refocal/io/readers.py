@@ -312,7 +312,8 @@ def _is_tables(place: str) -> bool:
 
 def _gathered(parts: Sequence[Table]) -> RawRows:
     """All rows of tables together."""
-    columns, query = parts[0].columns, parts[0].query
+    columns = parts[0].columns
+    query = parts[0].query
     for part in parts:
         if part.n_rows is not None and "://" not in part.where:
             with refusing(part.where, "cannot be read"):

@@ -23,7 +23,9 @@ from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, partit
 from refocal.io.parts import ColumnBatch, Table, number, objects
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
-TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
+TEXT_BLOCK = 1 << 21
+READ_BLOCK = 1 << 19
+LONGEST_CELL = 64
 # The bytes of JSON lines that are read to infer the columns.
 FIRST_TEXT = 1 << 16
 # Rows of CSV that Python's own module reads at a time.
@@ -37,7 +39,8 @@ class ParquetTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._parquet() as parquet:
-            schema, self.n_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
+            schema = parquet.schema_arrow
+            self.n_rows = int(parquet.metadata.num_rows)
         return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
@@ -225,7 +228,8 @@ def table_parts(place: str, query: Query) -> list[Table]:
     """One part per file of a place; the columns are those of the first that has rows."""
     files = files_of(place, query.options)
     tables: list[Table] = []
-    bad, columns = query.bad, None
+    bad = query.bad
+    columns = None
     for file in files:
         with _noting(bad):
             table = open_table(file, query, place)

@@ -21,7 +21,8 @@ from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import objects, plain
 from refocal.io.tables import LISTS
 
-LABEL, PROBABILITIES = "label", "probabilities"
+LABEL = "label"
+PROBABILITIES = "probabilities"
 ARRAYS = (".npz", ".npy")
 # Types of pyarrow that a cell of text cannot hold.
 NESTED = (*LISTS, "struct<", "map<")
@@ -29,7 +30,8 @@ BINARY = ("binary", "large_binary", "fixed_size_binary")
 # Whole numbers that pyarrow takes from Python.
 INT64 = np.iinfo(np.int64)
 # The metadata keys under which a Parquet file records its source, and how many rows could not be used.
-MADE_FROM, N_SKIPPED = b"refocal", b"refocal_rows_skipped"
+MADE_FROM = b"refocal"
+N_SKIPPED = b"refocal_rows_skipped"
 
 Notes = Mapping[bytes, str]
 """What a file records about itself, where its format can; complete when the last rows have been added."""
@@ -65,7 +67,8 @@ def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:
     """Columns of lists; in text one column per class, and a set in one cell."""
-    p, bounds = answers.probabilities, {name: each for name, each in answers.further.items() if name != "sets"}
+    p = answers.probabilities
+    bounds = {name: each for name, each in answers.further.items() if name != "sets"}
     columns: dict[str, Any]
     if p.ndim == 1:  # of class 1
         columns = {"p": p, **{f"p_{end}": each[:, 1] for end, each in bounds.items()}}

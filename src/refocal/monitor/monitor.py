@@ -28,7 +28,10 @@ from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import raw_labels
 from refocal.rows.scores import as_scores, column_names
 
-FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 64 << 20, ".waiting.npz"
+FORMAT = "refocal-monitor"
+VERSION = 1
+MAX_BYTES = 64 << 20
+WAITING = ".waiting.npz"
 
 
 class Advice(NamedTuple):
@@ -158,7 +161,8 @@ class CalibrationMonitor:
         matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
         if matched:
             keys, p = zip(*(self._waiting[name] for name in matched), strict=True)
-            rows, periods = self._read(given[list(matched.values())], np.array(p), function), np.array(keys)
+            rows = self._read(given[list(matched.values())], np.array(p), function)
+            periods = np.array(keys)
             for key in dict.fromkeys(keys):
                 self._history.add(Period.of(key, rows.take(np.flatnonzero(periods == key))))
             for name in matched:
@@ -244,7 +248,8 @@ class CalibrationMonitor:
             return Advice("wait", "No labels yet.")
         alarm = self.alarm
         if alarm is None:
-            now, needed = self.e_value, 1.0 / self.alpha
+            now = self.e_value
+            needed = 1.0 / self.alpha
             said = f"e-value {now:.3g} after {everything.n:,} rows; the alarm is at {needed:g}."
             if now**2 < needed:
                 return Advice("keep", f"No evidence against the calibration: {said}")
@@ -276,7 +281,8 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: less than 50 kB besides the names of classes, without predictions that wait."""
-        settings, names = (self.alpha, self.smallest_shift, self.level), self.class_names
+        settings = (self.alpha, self.smallest_shift, self.level)
+        names = self.class_names
         counts = (self.n_classes, self.n_waiting)
         identity = (self.id, self.merged)
         state = MonitorState(*settings, *counts, self._history, None if names is None else list(names), *identity)
@@ -300,7 +306,8 @@ class CalibrationMonitor:
             raise FormatError("'class_names' must be as many different ones as 'n_classes'.")
         if any(count < 0 for count in state.merged.values()):
             raise FormatError("'merged' must have counts of rows, of 0 or more.")
-        made.n_classes, made._history = state.n_classes, state.history
+        made.n_classes = state.n_classes
+        made._history = state.history
         made.id = state.id or _derived_id(state)
         made.merged = state.merged
         made.class_names = None if names is None else tuple(names)
@@ -331,7 +338,9 @@ class CalibrationMonitor:
         """Read what `save` wrote; invalid contents are refused with a reason."""
 
         def build_both(data: Any) -> CalibrationMonitor:
-            made, n_waiting, beside = cls.from_dict(data), data["n_waiting"], Path(path).with_suffix(WAITING)
+            made = cls.from_dict(data)
+            n_waiting = data["n_waiting"]
+            beside = Path(path).with_suffix(WAITING)
             if n_waiting and beside.is_file():
                 contents = open_arrays(str(beside))
                 ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))

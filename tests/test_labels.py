@@ -164,11 +164,11 @@ def test_integers_that_are_names_of_all_columns_stay_names(n_classes, names):
 
 @pytest.mark.parametrize("kind", [pd.Categorical, lambda y, categories: pl.Series(y, dtype=pl.Enum(categories))])
 @pytest.mark.parametrize("absent", [False, True])
-def test_categories_have_an_order_of_their_own(kind, absent):
+def test_categories_name_columns_that_have_no_names(kind, absent):
     logits, labels = draw_logits(300, 3)
     if absent:
         logits, labels = logits[labels < 2], labels[labels < 2]
-    names = ["low", "middle", "high"]
+    names = ["high", "low", "middle"]
     y = kind(np.array(names)[labels], categories=names)
     fitted = TemperatureScaling().fit(logits, y if isinstance(y, pl.Series) else pd.Series(y))
     assert fitted.classes_.tolist() == names
@@ -180,8 +180,8 @@ def test_categories_have_an_order_of_their_own(kind, absent):
 
 def test_categories_that_are_not_used_are_no_columns():
     logits, labels = draw_logits(300, 2)
-    y = pd.Categorical(np.array(["yes", "no"])[labels], categories=["perhaps", "yes", "no"])
-    assert TemperatureScaling().fit(logits, y).classes_.tolist() == ["yes", "no"]
+    y = pd.Categorical(np.array(["no", "yes"])[labels], categories=["no", "perhaps", "yes"])
+    assert TemperatureScaling().fit(logits, y).classes_.tolist() == ["no", "yes"]
 
 
 def test_the_report_of_a_fit_says_which_classes_it_never_saw():

@@ -178,7 +178,9 @@ def test_columns_of_scores_and_of_labels_are_in_the_same_order():
     x, y, _ = draw(300, 5)
     scores, labels = pd.DataFrame(x, columns=[*"abcd"]), pd.DataFrame(y, columns=[*"abcd"])
     fitted = MultiLabelCalibration(method="ts").fit(scores, labels)
-    with pytest.raises(ShapeError, match=r"'y' .* of columns in the order of those of X, 'd' at 3. Got 'd' at 0"):
+    with pytest.raises(
+        ShapeError, match=r"'y' .* of columns in the order of those of the scores, 'd' at 3. Got 'd' at 0"
+    ):
         MultiLabelCalibration(method="ts").fit(scores, labels[[*"dabc"]])
     with pytest.raises(ShapeError, match=r"'b' at 1. Got 'b' at 0"):
         MultiLabelCalibration(method="ts").fit(x, labels[[*"bacd"]], class_names=[*"abcd"])

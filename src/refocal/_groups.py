@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from refocal.errors import ParameterError, ShapeError
 
+UNNAMED = "group"
+"""What one column of groups without a name is called."""
 MISSING = "missing"
 """What rows without a group are called."""
 MOST_GROUPS = 2000
@@ -36,7 +38,9 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     if isinstance(groups, Mapping) or hasattr(groups, "columns"):
         columns = {str(name): groups[name] for name in getattr(groups, "columns", groups)}
     else:
-        columns = {str(getattr(groups, "name", None) or "group"): groups}
+        # A Series may have a name; that of a Dask array is one of Dask's own.
+        name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
+        columns = {str(name or UNNAMED): groups}
     return {name: _names(column, name, n_rows, function) for name, column in columns.items()}
 
 

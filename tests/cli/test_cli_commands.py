@@ -294,9 +294,7 @@ def test_a_dataclass_of_options_becomes_the_options_of_a_command(capsys):
         file: Annotated[Path, typer.Argument(help="Which.")],
         *,
         how: Size,
-        name: Annotated[
-            str | None, typer.Option("--name", "--title", metavar="WORD", help="What it is called.")
-        ] = None,
+        name: Annotated[str | None, typer.Option("--name", "--title", metavar="WORD", help="Its name.")] = None,
     ):
         """Do something.
 

@@ -509,10 +509,11 @@ def number(result):
 
 def want_metric(name, reference):
     record = METRICS[name]
+    p, column = reference.in_order
     with np.errstate(divide="ignore"):
-        p = np.log(reference.p) if record.takes_logs else reference.p
+        p = np.log(p) if record.takes_logs else p
     weight = {} if reference.is_mean_of_all else {"sample_weight": reference.weight}
-    return {name: number(record.function(reference.column, p, **weight))}
+    return {name: number(record.function(column, p, **weight))}
 
 
 def run_decide(carried, folder):

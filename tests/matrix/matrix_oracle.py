@@ -63,15 +63,15 @@ def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, i
     return [column_of.get(each) for each in keys]
 
 
-def positive_column(columns, labels, positive, *, is_one_number=False, is_table=False):
+def positive_column(columns, labels, positive, *, is_one_number=False):
     """Which of two columns is that of the positive class: the second, unless a label is said to be positive.
 
-    Columns of a table that are numbered from 0 are in the order of their numbers.
+    Columns that are numbered from 0 are in the order of their numbers.
     """
     if is_one_number:
         return 1
     if positive is None:
-        is_turned = is_table and columns is not None and [key(name) for name in columns] == ["1", "0"]
+        is_turned = columns is not None and [key(name) for name in columns] == ["1", "0"]
         return 0 if is_turned else 1
     return expected(columns, [*labels, positive], 2, positive=positive)[-1]
 

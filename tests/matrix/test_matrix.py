@@ -108,8 +108,7 @@ def expectation(cell):
         if column == oracle.REFUSED:
             return column
         if case.n_classes == 2:
-            kind = {"is_one_number": is_one, "is_table": cell.carrier.is_table}
-            positive = oracle.positive_column(case.columns, rows.known_labels, case.positive, **kind)
+            positive = oracle.positive_column(case.columns, rows.known_labels, case.positive, is_one_number=is_one)
     is_bad = case.scores in ("nan", "inf", "only_minus_inf")
     if not entry.name.startswith(("layer", "onnx")) and (
         is_bad or (entry.is_fit and case.scores == "minus_inf_at_label")

@@ -238,3 +238,187 @@ def test_a_calibrator_of_named_columns_refuses_others(rows):
     fitted = TemperatureScaling().fit(Predictions.from_logits(logits, labels, class_names=NAMES))
     with pytest.raises(ShapeError, match="'cow' in one of them only"):
         fitted.predict_proba(Predictions.from_logits(logits, labels, class_names=["dog", "emu", "cow"]))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_categories_of_numbers_are_numbers(first):
+    """As read_csv(dtype="category") has them: '0', '1', '10', '11', '2', …"""
+    logits, labels = draw_logits(600, 12)
+    text = pd.Series((labels + first).astype(str)).astype("category")
+    assert TemperatureScaling().fit(logits, text).temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+    if first == 0:
+        assert Predictions.from_logits(logits, text).labels.tolist() == labels.tolist()
+
+
+def test_categories_in_an_order_of_their_own_are_refused_for_columns_without_names(rows):
+    """scikit-learn's columns are in sorted order, those of a model of the codes in that of the categories."""
+    logits, labels = rows
+    names = np.array(["low", "middle", "high"])
+    ordered = pd.Categorical(names[labels], categories=names)
+    for call in (
+        lambda: TemperatureScaling().fit(logits, ordered),
+        lambda: Predictions.from_logits(logits, ordered),
+    ):
+        with pytest.raises(LabelError, match="categories low, middle, high, in sorted order high, low, middle"):
+            call()
+    named = TemperatureScaling().fit(pd.DataFrame(logits, columns=names), ordered)
+    assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+
+
+@pytest.mark.parametrize("columns", [["p_1", "p_0"], ["1", "0"], [1, 0], ["True", "False"]])
+def test_columns_called_by_their_numbers_are_matched_by_these(columns):
+    rng = np.random.default_rng(4)
+    p = rng.beta(1, 4, 800)
+    y = (rng.random(800) < p**2).astype(int)
+    plain = np.column_stack([1 - p, p])
+    turned = pd.DataFrame(plain[:, ::-1], columns=columns)
+    labels = y == 1 if columns[0] == "True" else y
+    forward = Predictions.from_probabilities(plain, y)
+    backward = Predictions.from_probabilities(turned, labels)
+    losses = []
+    for validation, test in ((forward, forward), (forward, backward), (backward, forward), (backward, backward)):
+        fitted = compare(validation, test, ["logistic"], n_resamples=2)["logistic"]
+        losses.append(fitted.measures["log_loss"].value)
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-9)
+    assert metrics.brier_score(labels, turned) == pytest.approx(metrics.brier_score(y, plain))
+    if columns[0] != "True":
+        assert metrics.mean_bias(labels, turned) == pytest.approx(metrics.mean_bias(y, plain))
+
+
+def test_data_frames_in_another_order_are_refused_by_predictions_whatever_names_are(rows):
+    logits, labels = rows
+    frame = pd.DataFrame(logits)
+    turned = frame[[2, 1, 0]]
+    fitted = TemperatureScaling().fit(turned, labels)
+    assert fitted.classes_.tolist() == [2, 1, 0]
+    with pytest.raises(ShapeError, match="in the order of the classes, 2, 1, 0"):
+        fitted.predict_proba(frame)
+    by_text = TemperatureScaling().fit(logits, np.array(["a", "b", "c"])[labels])
+    with (
+        pytest.raises(ShapeError, match="in the order of the classes, a, b, c"),
+        pytest.warns(UserWarning, match="feature names"),
+    ):
+        by_text.predict_proba(pd.DataFrame(logits, columns=["c", "b", "a"]))
+
+
+def test_monitors_do_not_pool_columns_of_several_orders():
+    rng = np.random.default_rng(5)
+    p = rng.beta(1, 5, 600)
+    y = (rng.random(600) < p).astype(int)
+    plain = pd.DataFrame({"p_0": 1 - p, "p_1": p})
+    turned = plain[["p_1", "p_0"]]
+    for first, second in ((plain, turned), (turned, plain), (turned, plain.to_numpy())):
+        monitor = CalibrationMonitor()
+        monitor.update(first, y)
+        with pytest.raises(ShapeError, match="as those before"):
+            monitor.update(second, y)
+    one, other = CalibrationMonitor(), CalibrationMonitor()
+    one.update(plain, y)
+    other.update(turned, y)
+    with pytest.raises(DataError, match="a monitor of the classes 0, 1"):
+        one.merge(other)
+    refused = CalibrationMonitor()
+    with pytest.raises(LabelError):
+        refused.update(turned, y + 7)
+    refused.update(plain.to_numpy(), y)
+    assert refused.summary().rate.value == pytest.approx(y.mean())
+
+
+def test_a_monitor_reads_all_labels_in_one_way():
+    monitor = CalibrationMonitor()
+    p = pd.DataFrame(np.full((4, 3), 1 / 3), columns=["1", "2", "3"])
+    monitor.update(p, [1, 1, 1, 1])
+    with pytest.raises(LabelError, match="read by the names of columns, as those before"):
+        monitor.update(p, [0, 0, 0, 0])
+
+
+def test_blocks_of_data_frames_have_names(rows):
+    logits, labels = rows
+    frame = pd.DataFrame(logits, columns=NAMES)
+    parts = [(frame[:300], NAMES[labels[:300]]), (frame[["cat", "dog", "emu"]][300:], NAMES[labels[300:]])]
+    fitted = TemperatureScaling().fit(blocks(parts))
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(logits, labels).temperature_, rel=1e-9)
+    assert fitted.classes_.tolist() == NAMES.tolist()
+
+
+def test_labels_to_ignore_are_ignored_in_zarr_and_dask(rows):
+    import dask.array as da
+    import zarr
+
+    logits, labels = rows
+    expected = TemperatureScaling().fit(logits, labels, ignore_index=0).temperature_
+    for X, y in ((zarr.array(logits), labels), (da.from_array(logits, chunks=(200, 3)), da.from_array(labels))):
+        found = TemperatureScaling().fit(X, y, ignore_index=0)
+        assert found.temperature_ == pytest.approx(expected, rel=1e-9)
+        assert found.fit_report_["n_samples"] == np.count_nonzero(labels)
+
+
+@pytest.mark.parametrize("names", [("False", "True"), ("0.0", "1.0"), ("00", "01")])
+def test_predictions_are_like_the_labels_of_the_fit(names):
+    logits, labels = draw_logits(300, 2)
+    text = np.array(names)[labels]
+    fitted = TemperatureScaling().fit(logits, text)
+    assert fitted.classes_.tolist() == list(names)
+    assert fitted.score(logits, text) == pytest.approx(np.mean(np.argmax(logits, axis=1) == labels))
+
+
+@pytest.mark.parametrize("names", [["1", "1.0", "2"], ["07", "7", "x"], {"a", "b", "c"}, {0: "a", 1: "b", 2: "c"}])
+def test_names_that_labels_cannot_tell_apart_are_refused(rows, names):
+    logits, labels = rows
+    with pytest.raises((ShapeError, ParameterError), match="class_names"):
+        Predictions.from_logits(logits, labels, class_names=names)
+
+
+def test_names_given_beside_those_of_a_data_frame_are_in_its_order(rows):
+    logits, labels = rows
+    with pytest.raises(ShapeError, match=r"'class_names' .* left out, or in the order of the columns, dog, emu, cat"):
+        Predictions.from_logits(pd.DataFrame(logits, columns=NAMES), labels, class_names=["cat", "dog", "emu"])
+
+
+def test_columns_of_several_labels_are_in_the_order_of_their_scores():
+    from refocal import MultiLabelCalibration
+    from refocal.io import MultiLabelPredictions
+
+    rng = np.random.default_rng(6)
+    x = pd.DataFrame(rng.normal(size=(300, 3)), columns=["score_a", "score_b", "score_c"])
+    y = pd.DataFrame((rng.random((300, 3)) < 0.5).astype(int), columns=["label_a", "label_b", "label_c"])
+    turned = y[["label_c", "label_b", "label_a"]]
+    assert MultiLabelPredictions.from_log_odds(x, y).class_names == ("a", "b", "c")
+    p = 1 / (1 + np.exp(-x))
+    for call in (
+        lambda: MultiLabelPredictions.from_log_odds(x, turned),
+        lambda: MultiLabelCalibration(method="ts").fit(x, turned),
+        lambda: metrics.by_label(metrics.brier_score, turned, p),
+        lambda: metrics.brier_score(turned, p),
+    ):
+        with pytest.raises(ShapeError, match="in the order of those of the scores"):
+            call()
+    two = pd.DataFrame(p.to_numpy()[:, :2], columns=["1", "0"])  # names of labels, which exclude nothing
+    applies = y.to_numpy()[:, :2]
+    assert metrics.brier_score(applies, two) == pytest.approx(np.mean((two.to_numpy() - applies) ** 2))
+
+
+def test_groups_of_another_name_are_not_those_of_the_fit():
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=400)
+    y = (rng.random(400) < 1 / (1 + np.exp(-x))).astype(int)
+    region = np.array(["north", "south"])[np.arange(400) % 2]
+    fitted = GroupCalibration(input="log-odds").fit(x, y, groups={"region": region})
+    with pytest.warns(UserWarning, match="no groups of 'region' were given"):
+        fitted.predict_proba(x, groups={"age": region})
+
+
+def test_what_is_no_row_or_calibrator_is_refused_in_words(rows):
+    logits, labels = rows
+    test = Predictions.from_logits(logits, labels)
+    fitted = TemperatureScaling().fit(test)
+    for call in (
+        lambda: evaluate(pd.DataFrame(logits), {}),
+        lambda: evaluate(test, fitted),
+        lambda: evaluate(test, {"none": fitted}),
+        lambda: evaluate(test, {"a": TemperatureScaling()}),
+        lambda: compare(pd.DataFrame(logits), test),
+        lambda: Predictions.from_logits(logits, labels, first_label="1"),
+    ):
+        with pytest.raises(ParameterError):
+            call()

@@ -29,7 +29,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups, as_groups
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators._classes import order_of_columns
+from refocal.calibrators._classes import named_classes, order_of_columns
 from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -40,8 +40,8 @@ from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex
-from refocal.rows.scores import as_logits, floor_of_zeros, read_scores
+from refocal.rows.labels import IgnoreIndex, label_key, shared_beginning
+from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +115,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
-        if ignore_index is not None and (isinstance(X, (Dataset, Predictions)) or is_dask(X)):
+        if ignore_index is not None and isinstance(X, (Dataset, Predictions)):
             raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
         for setting, each in getattr(self, "__dataclass_fields__", {}).items():
             if "check" in each.metadata:
@@ -183,7 +183,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of
 
-            return rows_of(X, y, sample_weight, input=self.input)
+            return rows_of(X, y, sample_weight, input=self.input, ignore_index=ignore_index)
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
@@ -345,6 +345,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not isinstance(X, Predictions):
             _check_feature_names(self, X, reset=False)
+            self._check_order(X, function)
             return X
         self._check_kind(X.input, function)
         order = order_of_columns(self, X.class_names, function)
@@ -352,6 +353,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]
         return rows.values
+
+    def _check_order(self, X: Any, function: str) -> None:
+        """Columns of a data frame that are called as the classes, also by numbers, are in the order of these."""
+        columns = column_names(X)
+        if columns is None or self.row_axes != 1 or len(columns) != len(self.classes_):
+            return
+        start = shared_beginning(columns)
+        names = [str(name)[start:] for name in columns]
+        keys = [label_key(name) for name in names]
+        known = named_classes(self) or [str(i) for i in range(len(names))]
+        wanted = [label_key(name) for name in known]
+        if keys != wanted and {*keys} == {*wanted}:
+            expected = f"of columns in the order of the classes, {', '.join(known)}"
+            raise ShapeError("X", function, expected=expected, got=", ".join(names))
 
     def _by_chunk(self, method: str, X: Any) -> Any:
         """A method applied lazily to each chunk of rows of a Dask array or DataFrame.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -34,22 +34,31 @@ def named_classes(calibrator: Calibrator) -> list[str] | None:
 def order_of_columns(calibrator: Calibrator, class_names: Sequence[str] | None, function: str) -> Indices | None:
     """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
 
-    Columns called 0 … C-1 are those of the calibrator by their numbers, whatever its classes are called. Classes that
-    are numbers are those of columns called so; columns with other names are then taken in their own order.
+    Columns called 0 … C-1, or without names, are those of the calibrator by their numbers, whatever its classes are
+    called. Classes that are numbers are those of columns called so, and booleans are 1 and 0; columns with other names
+    are then taken in their own order.
     """
-    if class_names is None:
-        return None
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
-    position = {label_key(name): i for i, name in enumerate(class_names)}
-    keys = counted if wanted is None else [label_key(name) for name in wanted]
+    if class_names is None:
+        own = None if wanted is None else _numbered([label_key(name) for name in wanted])
+        if own is None or {*own} != {*counted} or own == counted:
+            return None
+        return np.array(own)
+    position = {key: i for i, key in enumerate(_numbered([label_key(name) for name in class_names]))}
+    keys: list[Any] = counted if wanted is None else _numbered([label_key(name) for name in wanted])
     if {*keys} != {*position} and {*counted} == {*position}:
         keys = counted
     if {*keys} == {*position}:
         order = np.array([position[key] for key in keys])
         return None if np.array_equal(order, counted) else order
     return column_order(class_names, wanted, function) if wanted is not None and _are_names(calibrator) else None
+
+
+def _numbered(keys: list[Any]) -> list[Any]:
+    """Keys of names, of which True and False are the numbers 1 and 0."""
+    return [{"True": 1, "False": 0}.get(key, key) if isinstance(key, str) else key for key in keys]
 
 
 def _are_names(calibrator: Calibrator) -> bool:

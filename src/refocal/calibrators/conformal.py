@@ -11,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import SMALLEST, Array, Flags, Indices, Matrix, Vector, in_library_of, to_numpy, without_warnings
+from refocal._arrays import (
+    SMALLEST,
+    Array,
+    Flags,
+    Indices,
+    Matrix,
+    Vector,
+    in_library_of,
+    is_dask,
+    to_numpy,
+    without_warnings,
+)
 from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
@@ -21,7 +32,7 @@ from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.one_vs_rest import odds_after, starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
-from refocal.errors import FitWarning, warn
+from refocal.errors import FitWarning, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
@@ -194,6 +205,8 @@ class VennAbersCalibration(Calibrator):
         interval then reaches up to there.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            raise UnsupportedError(f"{type(self).__name__}.predict_interval takes rows in memory; map it over blocks.")
         logits = self._logits(X, f"{type(self).__name__}.predict_interval")
         x = to_numpy(logits).astype(np.float64)
         is_two = x.shape[-1] == 2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_dask, namespace, row_blocks, to_numpy
-from refocal._groups import Groups, as_groups
+from refocal._groups import UNNAMED, Groups, as_groups
 from refocal._json import field
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
@@ -165,8 +165,8 @@ class GroupCalibration(Calibrator):
         return _lines(slope, intercept).log_probabilities(log_p[None, ...], row_axes=2)[0, ...] if seen else log_p
 
     def _seen(self, groups: Groups) -> Groups:
-        """Those columns of groups that the fit has seen; one column needs no name."""
-        if len(groups) == len(self.lines_) == 1:
+        """Those columns of groups that the fit has seen; one array without a name is the only column of the fit."""
+        if len(groups) == len(self.lines_) == 1 and (UNNAMED in groups or UNNAMED in self.lines_):
             return dict(zip(self.lines_, groups.values(), strict=True))
         return {column: groups[column] for column in self.lines_ if column in groups}
 

@@ -25,7 +25,7 @@ from refocal.engine import Dataset
 from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_targets
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets
 from refocal.rows.scores import column_names
 
 
@@ -102,7 +102,7 @@ class MultiLabelCalibration(Calibrator):
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
-        _check_order(names, column_names(y), name)
+        check_label_order(column_names(X) if class_names is None else class_names, column_names(y), "y", name)
         target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
         rows = self._block_of(shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
@@ -217,15 +217,6 @@ class MultiLabelCalibration(Calibrator):
             expected = f"two-dimensional, one row per sample and {columns}"
             raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
         return check_one_column(values, self.input, "X", function)
-
-
-def _check_order(names: Sequence[str] | None, others: Sequence[Any] | None, function: str) -> None:
-    """Columns of the labels that are called as those of the scores must be in their order."""
-    place = {} if names is None else {name: i for i, name in enumerate(names)}
-    for i, other in enumerate(() if others is None else others):
-        if place.get(other, i) != i:
-            expected = f"of columns in the order of those of X, {other!r} at {place[other]}"
-            raise ShapeError("y", function, expected=expected, got=f"{other!r} at {i}")
 
 
 def _targets(

@@ -214,6 +214,8 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
     try:
         yield files
     except InputWarning as error:
+        if error.remedy not in (Remedy.PROBABILITIES, Remedy.PERCENTAGES):
+            raise
         wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
         raise FileProblem(f"{place}: the rows {wanted}.") from error
     except (KeyboardInterrupt, RefocalError, OSError) as error:

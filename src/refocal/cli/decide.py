@@ -78,8 +78,8 @@ def decide(
         raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
         known = raw.labels is not None
-        if costs is not None and rows.source.swapped:  # the rows of the table are those of the file's classes
-            table = table[::-1, ::-1] if table.shape == (2, 2) else table[::-1]
+        if costs is not None:
+            table = _in_order_of_rows(table, rows, reader, fitted)
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
@@ -114,6 +114,30 @@ def decide(
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+
+
+def _in_order_of_rows(
+    table: Any,
+    rows: refocal.io.Predictions,
+    reader: refocal.rows.RowReader,
+    calibrator: refocal.calibrators.Calibrator | None,
+) -> Any:
+    """Costs whose rows are in the order of the calibrator's classes, or of the file's, in that of the rows.
+
+    --positive-label may have moved them. Where each class has an action, the columns move along.
+    """
+    from refocal.calibrators._classes import named_classes
+    from refocal.rows.labels import label_key
+
+    counted = [str(i) for i in range(rows.n_classes)]
+    known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
+    given = [label_key(name) for name in known]
+    wanted = [label_key(name) for name in rows.class_names or counted]
+    if given == wanted or {*given} != {*wanted} or table.shape[0] != len(given):
+        return table
+    order = [given.index(key) for key in wanted]
+    moved = table[order]
+    return moved[:, order] if table.shape[0] == table.shape[1] else moved
 
 
 def _cost_row(name: str, report: refocal.decide.DecisionReport) -> dict[str, str]:

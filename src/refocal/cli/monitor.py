@@ -162,7 +162,7 @@ def _add(
             predicted = replace(rows, values=p, input="probabilities")
             counted = f"{watched.update(predicted, period=period):,} rows counted in {period}{again}"
             return f"{file}: {counted}. Read {rows.described()}."
-        watched.update(p, ids=names, period=period)
+        watched.update(replace(rows, values=p, input="probabilities"), ids=names, period=period)
         return f"{file}: {len(p):,} rows wait for labels in {period}. Read {rows.described()}."
 
 
@@ -198,7 +198,8 @@ def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | No
             uniform = raw._replace(values=values, groups={})
             rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
             watched.class_names = names or rows.class_names
-            classes = watched.class_names
-            matched = watched.add_labels(given, rows.labels if classes is None else np.array(classes)[rows.labels])
+            classes = np.array([rows.name_of(i) for i in range(rows.n_classes)])
+            labels = rows.labels if watched.class_names is None else classes[rows.labels]
+            matched = watched.add_labels(given, labels)
     left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""
     return f"{file}: {matched:,} labels matched with predictions{left}."

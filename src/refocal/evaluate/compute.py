@@ -109,9 +109,13 @@ def compare(
     True
     """
     for argument, rows in (("validation", validation), ("test", test)):
+        _check_rows(rows, argument, "compare")
         if isinstance(rows, BlockedDataset):
             expected = "Predictions, in memory; of rows in blocks fit each method and call evaluate"
             raise ParameterError(argument, "compare", expected=expected, got="rows in blocks")
+    if isinstance(validation, MultiLabelPredictions) != isinstance(test, MultiLabelPredictions):
+        expected = f"{type(validation).__name__}, as the validation rows"
+        raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
     if isinstance(validation, MultiLabelPredictions):
         names, n_validation = label_methods(methods), validation.n_known
     else:
@@ -186,6 +190,8 @@ def evaluate(
     True
     """
     check_level(level, "evaluate")
+    _check_rows(test, "test", "evaluate")
+    _check_calibrators(calibrators)
     several: dict[str, str] = {}
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
@@ -247,6 +253,28 @@ def _usable(
                 order_of_columns(calibrator, about.class_names, "evaluate")
             usable[name] = calibrator
     return usable
+
+
+def _check_rows(rows: Any, argument: str, function: str) -> None:
+    """Rows that have come through the gate."""
+    if not isinstance(rows, (Predictions, MultiLabelPredictions, BlockedDataset)):
+        expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
+        raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
+
+
+def _check_calibrators(calibrators: Any) -> None:
+    """Fitted calibrators by their names, of which "none" is that of the uncalibrated model."""
+    if not isinstance(calibrators, Mapping):
+        expected = "a mapping of names to fitted calibrators"
+        raise ParameterError("calibrators", "evaluate", expected=expected, got=type(calibrators).__name__)
+    for name, calibrator in calibrators.items():
+        if name == NONE:
+            expected = "called otherwise: 'none' is the uncalibrated model"
+            raise ParameterError("calibrators", "evaluate", expected=expected, got=f"a calibrator {name!r}")
+        if not isinstance(calibrator, Calibrator) or not hasattr(calibrator, "chain_"):
+            is_one = isinstance(calibrator, Calibrator)
+            got = f"{name!r}, which is not fitted" if is_one else f"{name!r}, a {type(calibrator).__name__}"
+            raise ParameterError("calibrators", "evaluate", expected="fitted calibrators", got=got)
 
 
 def _read(test: Predictions | BlockedDataset) -> dict[str, str]:

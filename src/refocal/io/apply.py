@@ -29,7 +29,7 @@ from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import open_parts
-from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, N_SKIPPED, columns_of
+from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import label_key
 from refocal.rows.scores import bad_rows
@@ -122,7 +122,8 @@ def apply(
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
-    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Sets of classes
+    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`, in the order of
+    the columns of the rows, and .npz has their names as `class_names`. Sets of classes
     and least and largest probabilities, where a calibrator has them, follow these. Columns of a
     table that are neither classes nor labels stand before them and the labels after, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
@@ -249,10 +250,11 @@ def _write_file(
     n_rows = 0
     n_skipped = 0
     ending = target.suffix.lower()
-    reader = predict.reader
-    known = reader.class_names or named_classes(predict.calibrator)
-    names = list(known or (f"class_{i}" for i in range(reader.n_classes)))
+    names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}
+    is_named = predict.reader.class_names is not None or named_classes(predict.calibrator) is not None
+    if ending == ".npz" and is_named and predict.calibrator.row_axes == 1:
+        notes[CLASS_NAMES] = json.dumps(names)
 
     def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
         found, bad = predict(chunk)
@@ -279,6 +281,17 @@ def _write_file(
     return Written(str(target), n_rows, n_skipped, False)
 
 
+def _names_of_columns(predict: ChunkPredictor) -> list[str]:
+    """What the columns of probabilities are called: as in the rows, or else as the calibrator calls its classes."""
+    if predict.reader.class_names is not None:
+        return list(predict.reader.class_names)
+    known = named_classes(predict.calibrator)
+    if known is None:
+        return [f"class_{i}" for i in range(predict.reader.n_classes)]
+    # Columns without names are in the order of their numbers, which may not be that of the calibrator's classes.
+    return known if predict.order is None else [known[i] for i in np.argsort(predict.order)]
+
+
 def _further_columns(
     chunk: RawRows, part: Part, names: Sequence[str], is_text: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -298,6 +311,8 @@ def _whole_numbers(labels: Any) -> Any:
     keys = {cell: label_key(cell) for cell in set(cells.tolist())}
     if not keys or not all(key is None or isinstance(key, int) for key in keys.values()):
         return labels
+    if any(isinstance(cell, str) and cell.partition(".")[0] != str(keys[cell]) for cell in keys):
+        return labels  # codes such as 007
     numbers = [keys[cell] for cell in cells.tolist()]
     return objects(numbers) if None in numbers else np.array(numbers)
 

@@ -22,7 +22,7 @@ from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key
+from refocal.rows.labels import label_key, shared_beginning
 
 LABELS = ("labels", "label")
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
@@ -263,10 +263,10 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
     """
     if query.values is not None:
         return _matching(contents, query.values, candidates)
-    one = _one_column(contents, query, candidates)
+    found = _of_calibrator(contents, query, candidates)
+    one = None if found is not None else _one_column(contents, query, candidates)
     if one is not None:
         return [one]
-    found = _of_calibrator(query, candidates)
     if found is None:
         found = _with_beginning(contents, query, candidates)
     if found is None:
@@ -308,18 +308,30 @@ def _one_column(contents: Contents, query: Query, candidates: Sequence[str]) -> 
     return fitting[0] if fitting else None
 
 
-def _of_calibrator(query: Query, candidates: Sequence[str]) -> list[str] | None:
+def _of_calibrator(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
     """The columns that have the names of a calibrator's classes, or these behind one common beginning."""
     if query.classes is None:
         return None
     wanted = {label_key(name) for name in query.classes}
+    fitting: list[list[str]] = []
     for columns in (candidates, *_by_beginning(candidates).values()):
-        names, whole = names_of_columns(tuple(columns))
-        for spelt in (names, whole):
-            by_key = {label_key(name): column for name, column in zip(spelt or (), columns, strict=False)}
-            if wanted <= by_key.keys():
-                return [column for key, column in by_key.items() if key in wanted]
-    return None
+        start = shared_beginning(columns)
+        for spelt in ([name[start:] for name in columns], list(columns)):
+            by_key = {label_key(name): column for name, column in zip(spelt, columns, strict=True)}
+            named = [column for key, column in by_key.items() if key in wanted]
+            if wanted <= by_key.keys() and named not in fitting:
+                fitting.append(named)
+    return _only(contents, query, fitting)
+
+
+def _only(contents: Contents, query: Query, fitting: list[list[str]]) -> list[str] | None:
+    """The one set of columns that fits; of several, such as those of two models, those of the kind that was stated."""
+    if len(fitting) > 1 and query.input is not None:
+        stated = "probabilities" if query.input == "probabilities" else "logits"
+        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stated)]
+    if len(fitting) > 1:
+        raise _which(contents, [name for columns in fitting for name in columns])
+    return fitting[0] if fitting else None
 
 
 def _by_beginning(candidates: Sequence[str]) -> dict[str, list[str]]:
@@ -366,11 +378,14 @@ def _called_by_labels(
         numbers = {label_key(name) for name in whole}
         called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
         return _without_strangers(contents, query, candidates, called, cells)
+    fitting = []
     for columns in _by_beginning(candidates).values():
-        names, _ = names_of_columns(tuple(columns))
-        spelt = {label_key(name) for name in (*(names or ()), *columns)}
+        start = shared_beginning(columns)
+        spelt = {label_key(name) for column in columns for name in (column, column[start:])}
         if given and given <= spelt:
-            return columns
+            fitting.append(columns)
+    if fitting:
+        return _only(contents, query, fitting)
     if len(whole) > 1:
         return whole
     # Labels that count all columns from 0 or 1: no column is left over that could be something else.

@@ -21,6 +21,7 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import RawRows, RowReader
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
+from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
@@ -43,7 +44,8 @@ def blocks(
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
     A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
-    With `class_names`, one for each column, labels may be these names. Rows whose label is `ignore_index` are left out.
+    With `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
+    and may be in another order in each block. Rows whose label is `ignore_index` are left out.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -60,13 +62,20 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
-    n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
-    if n_classes is None:
+    scores = next((pair[0] for pair in pairs if n_columns(np.shape(pair[0])) is not None), None)
+    if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
+    n_classes = n_columns(np.shape(scores)) or 2
+    columns = column_names(scores)
+    whole_names: tuple[str, ...] = ()
+    if class_names is None:
+        class_names, whole_names = names_of_columns(columns)
     reader = RowReader(
         n_classes,
         input,
         check_class_names(class_names, n_classes, "blocks"),
+        whole_names,
+        columns=columns,
         first_label=first_label,
         positive_label=positive_label,
         ignore_index=check_marks(ignore_index, "blocks"),
@@ -84,6 +93,7 @@ def rows_of(
     input: str = "logits",  # noqa: A002
     groups: Any = None,
     class_names: Sequence[str] | None = None,
+    ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
     client: Any = None,
 ) -> BlockedDataset:
@@ -114,6 +124,7 @@ def rows_of(
             input,
             check_class_names(names if class_names is None else class_names, n_classes, "fit"),
             whole_names if class_names is None else (),
+            ignore_index=check_marks(ignore_index, "fit"),
             sorts=names is None and class_names is None and not _are_column_numbers(labels, n_classes),
             skip_bad_rows=skip_bad_rows,
         )

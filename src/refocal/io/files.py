@@ -117,7 +117,7 @@ def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
 def files_of(place: str, options: Options = None) -> list[str]:
     """The tables of a folder, a pattern or an address, in the order of their names.
 
-    Of a folder with tables of several formats, those of the first of TABLES are taken.
+    A folder with tables of several formats is refused.
     """
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
@@ -135,8 +135,12 @@ def files_of(place: str, options: Options = None) -> list[str]:
         found = glob(place, recursive=True) if is_pattern(place) else [place]
     files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
     if is_folder:
-        of_format = ([file for file in files if ending_of(file) == ending] for ending in TABLES)
-        files = next(filter(None, of_format), [])
+        of_format = {ending: [file for file in files if ending_of(file) == ending] for ending in TABLES}
+        present = [ending for ending, some in of_format.items() if some]
+        if len(present) > 1:
+            problem = f"holds {' and '.join(present)} files; say which with a pattern"
+            raise FormatError(f"{place}: {problem} such as '{place.rstrip('/')}/*{present[0]}'.")
+        files = of_format[present[0]] if present else []
         both = next((file for file in files if f"{file}.gz" in files), None)
         if both is not None:
             raise FormatError(f"{both}: also there as .gz; the rows would count twice. Remove one of them.")

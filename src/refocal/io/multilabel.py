@@ -16,8 +16,9 @@ from refocal.errors import ShapeError
 from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_targets
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets, shared_beginning
 from refocal.rows.predictions import CheckedRows
+from refocal.rows.scores import as_scores, column_names
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -63,7 +64,13 @@ class MultiLabelPredictions(CheckedRows):
     ) -> MultiLabelPredictions:
         argument = kind.replace("-", "_")
         name = f"{cls.__name__}.from_{argument}"
-        array = as_array(values, argument, name)
+        columns = column_names(values)
+        check_label_order(columns if class_names is None else class_names, column_names(labels), "labels", name)
+        if class_names is None and columns is not None:
+            start = shared_beginning(columns)
+            class_names = [str(column)[start:] for column in columns]
+        array = as_array(as_scores(values), argument, name)
+        labels = as_scores(labels)
         if array.ndim != 2 or 0 in array.shape:
             expected = "two-dimensional, one row per sample and one column per label"
             raise ShapeError(argument, name, expected=expected, got=f"shape {tuple(array.shape)}")

@@ -22,6 +22,7 @@ from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
+from refocal.rows.scores import as_scores, column_names
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES = 1 << 24
@@ -119,7 +120,8 @@ def one_chunk(
         if np.ma.is_masked(array):
             raise masked_error(array, argument, function)
     y, w = (None if each is None else to_numpy(each) for each in (labels, weight))
-    return [RawRows(to_numpy(values), y, w, where, first_row, groups=groups)]
+    columns = column_names(values)
+    return [RawRows(to_numpy(as_scores(values)), y, w, where, first_row, groups=groups, columns=columns)]
 
 
 def n_columns(shape: tuple[int, ...]) -> int | None:
@@ -204,7 +206,7 @@ class Table(Contents):
             groups = {name: self._group(plain(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
             n_lost = self.n_lost - counted
-            yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, self._is_moved())
+            yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
             counted = self.n_lost
 
     def _is_moved(self) -> bool:

@@ -25,7 +25,7 @@ from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.gate import read_raw
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
+from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks, raw_labels
 from refocal.rows.scores import Input
 
 # Characters of the name of a class.
@@ -232,7 +232,7 @@ def read_source(path: str | os.PathLike[str], query: Query) -> tuple[RawRows, Ro
     n_classes = opened.columns.n_classes
     if opened.raw is not None and raw.values is not None:
         n_classes = n_columns(raw.values.shape) or 0
-    return raw, _reader(place, opened, query, max(n_classes, 2))
+    return raw, _reader(place, opened, query, max(n_classes, len(opened.columns.classes), 2))
 
 
 def open_source(place: str, query: Query) -> Opened:
@@ -255,7 +255,10 @@ def open_source(place: str, query: Query) -> Opened:
         where=place,
         groups={name: contents.get(name) for name in query.groups},
     )
-    names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
+    names = None
+    if "class_names" in contents.names:
+        texts = raw_labels(np.ravel(contents.get("class_names")), "class_names", query.function).values
+        names = tuple(str(name) for name in texts)
     return Opened(columns, raw, [], names, "".join(columns.labels[:1]))
 
 

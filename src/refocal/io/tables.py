@@ -41,6 +41,9 @@ class ParquetTable(Table):
         with self._parquet() as parquet:
             schema = parquet.schema_arrow
             self.n_rows = int(parquet.metadata.num_rows)
+        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise FormatError(f"{self.where}: has two columns {twice!r}; rename one of them.")
         return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:

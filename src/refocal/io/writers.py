@@ -31,6 +31,8 @@ BINARY = ("binary", "large_binary", "fixed_size_binary")
 INT64 = np.iinfo(np.int64)
 # The metadata keys under which a Parquet file records its source, and how many rows could not be used.
 MADE_FROM = b"refocal"
+# The note that has the names of the classes as JSON, for files that have no place for them otherwise.
+CLASS_NAMES = b"class_names"
 N_SKIPPED = b"refocal_rows_skipped"
 
 Notes = Mapping[bytes, str]
@@ -104,6 +106,9 @@ def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[A
                 opened = parquet.ParquetWriter(file, table.schema.remove_metadata())
                 writer = stack.enter_context(opened)
             try:
+                for mine, first in zip(table.schema, writer.schema, strict=True):
+                    if str(mine.type).endswith("string") and not str(first.type).endswith("string"):
+                        raise arrow.ArrowInvalid(f"text in {mine.name!r}, which held {first.type}")
                 writer.write_table(table.cast(writer.schema))
             except arrow.ArrowException as error:
                 problem = f"a column holds other kinds of values than in the rows before: {error}"
@@ -223,6 +228,8 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
     parts: list[dict[str, NDArray[Any]]] = []
     yield parts.append
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if CLASS_NAMES in notes:
+        arrays["class_names"] = np.array(json.loads(notes[CLASS_NAMES]))
     with file.open("wb") as out:
         if ending == ".npy":
             np.save(out, next(iter(arrays.values())))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,16 @@ from refocal._arrays import (
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
-from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex, LabelRule, check_marks, labelled_rows, raw_labels, resolve
+from refocal.rows.gate import in_order_of_numbers, names_of_columns
+from refocal.rows.labels import (
+    IgnoreIndex,
+    LabelRule,
+    check_label_order,
+    check_marks,
+    labelled_rows,
+    raw_labels,
+    resolve,
+)
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import as_scores, column_names
 
@@ -151,6 +160,7 @@ def read(
         array = namespace(array).moveaxis(array, 1, -1)
     is_binary = len(shape) == array.ndim
     if is_binary:
+        check_label_order(column_names(values), column_names(y_true), of_labels, function)
         check_shape(raw.values, tuple(array.shape), of_labels, function)
         rows: Matrix = array.reshape(-1)
     elif array.ndim < 2 or array.shape[-1] < 2:
@@ -173,13 +183,19 @@ def read(
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
     n_classes = 2 if is_binary else int(rows.shape[1])
-    known = names if names is not None and len(names) == n_classes else None
-    rule = LabelRule(n_classes, known, whole_names, argument=of_labels, function=function)
+    known = names
+    if is_binary and class_names is None:  # the columns of a frame are then labels that exclude nothing
+        known = None
+    rule = LabelRule(n_classes, known, whole_names if known is names else (), argument=of_labels, function=function)
     try:
         labels = resolve(raw, rule).numbers
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
-    return probability_rows(labels, rows, weights), max(SUM_TOLERANCE, rounding)
+    read_as = probability_rows(labels, rows, weights)
+    if known is not None and not is_binary:
+        named = replace(read_as, class_names=tuple(str(name) for name in known))
+        read_as = replace(in_order_of_numbers(named), class_names=None, label_map=None)
+    return read_as, max(SUM_TOLERANCE, rounding)
 
 
 def _with_own_remedy(error: LabelError, takes_ignore_index: bool) -> LabelError:

@@ -12,7 +12,8 @@ import numpy as np
 from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
-from refocal.rows.labels import IgnoreIndex, labelled_rows
+from refocal.rows.labels import IgnoreIndex, check_label_order, labelled_rows
+from refocal.rows.scores import column_names
 
 __all__ = ["LabelScores", "by_label"]
 
@@ -61,6 +62,7 @@ def by_label(
     >>> found.labels.round(2), round(found.mean, 2), round(found.pooled, 2)
     (array([0.1, 0. ]), 0.05, 0.05)
     """
+    check_label_order(column_names(probabilities), column_names(y_true), "y_true", "by_label")
     labels = to_numpy(as_array(y_true, "y_true", "by_label"))
     p = to_numpy(as_array(probabilities, "probabilities", "by_label"))
     if labels.ndim != 2 or labels.shape != p.shape:

@@ -11,7 +11,9 @@ from refocal._arrays import as_array, to_numpy
 from refocal.errors import DataError, ShapeError
 from refocal.metrics._inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share
+from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex
+from refocal.rows.scores import column_names
 
 __all__ = ["SetCoverage", "set_coverage"]
 
@@ -51,7 +53,10 @@ def set_coverage(
         raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
-    rows, _ = read(y_true, given.astype(np.float64), sample_weight, "sets", function, ignore_index)
+    names, _ = names_of_columns(column_names(sets))
+    known = None if names is None else tuple(str(name) for name in names)
+    table = given.astype(np.float64)
+    rows, _ = read(y_true, table, sample_weight, "sets", function, ignore_index, class_names=known)
     labels, table, weight = rows.labels, np.asarray(rows.values, dtype=np.float64), rows.weight
     covered, size = table[np.arange(len(labels)), labels], table.sum(axis=1)
     total, hits = (np.bincount(labels, each, table.shape[1]) for each in (rows.weights, rows.weights * covered))

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -19,13 +20,12 @@ from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
-from refocal.errors import DataError, FormatError, InputWarning, ParameterError, Remedy, ShapeError, warn
+from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 from refocal.rows import Predictions
-from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import raw_labels
+from refocal.rows.labels import LabelRule, raw_labels, resolve, shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"
@@ -89,6 +89,8 @@ class CalibrationMonitor:
         self.level = check_number(level, "level", name, above=0.0, below=1.0)
         self.n_classes: int | None = None
         self.class_names: tuple[str, ...] | None = None
+        self.labels_by_name: bool | None = None
+        """Whether labels of named columns were read by name so far; None where none have come."""
         self.id = uuid.uuid4().hex
         self.merged: dict[str, int] = {}
         self._history = History()
@@ -106,7 +108,7 @@ class CalibrationMonitor:
         ----------
         probabilities : array (N,) or (N, C), or Predictions
             What was predicted. The columns of a data frame are names of classes, which labels may be. Predictions have
-            their labels.
+            their labels, unless `ids` are given: then they wait.
         labels : array (N,), optional
             The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
@@ -122,24 +124,17 @@ class CalibrationMonitor:
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
-        self._learn_names(probabilities, function)
+        names = self._names_of(probabilities, p, function)
         key = self._key(period, function)
         if labels is not None:
-            rows = self._read(labels, p, function)
+            rows = self._read(labels, p, function, names)
             self._history.add(Period.of(key, rows))
             return len(rows.labels)
         if ids is None:
             raise ParameterError("ids", function, expected="given where labels are not", got="None")
-        names = [str(name) for name in ids]
-        if len(names) != len(p):
-            raise ShapeError("ids", function, expected=f"{len(p)} ids, one for each row", got=f"{len(names)}")
-        rows = self._read(np.zeros(len(p), dtype=np.int64), p.astype(np.float64), function)
-        again = next((name for name in names if name in self._waiting), None)
-        if again is not None or len(set(names)) < len(names):
-            raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
-        self._history.add(Period.empty(key))
-        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.values, strict=True))
-        return 0
+        unknown = np.zeros(len(p), dtype=np.int64)
+        rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
+        return self._wait(rows, ids, key, names, function)
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
         """Add labels of earlier predictions; returns how many were matched.
@@ -161,7 +156,7 @@ class CalibrationMonitor:
         matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
         if matched:
             keys, p = zip(*(self._waiting[name] for name in matched), strict=True)
-            rows = self._read(given[list(matched.values())], np.array(p), function)
+            rows = self._read(given[list(matched.values())], np.array(p), function, self.class_names)
             periods = np.array(keys)
             for key in dict.fromkeys(keys):
                 self._history.add(Period.of(key, rows.take(np.flatnonzero(periods == key))))
@@ -189,8 +184,9 @@ class CalibrationMonitor:
         if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
             expected = f"a monitor of {self.n_classes} classes"
             raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
-        if None not in (self.class_names, other.class_names) and self.class_names != other.class_names:
-            ours, theirs = (", ".join(each.class_names or ()) for each in (self, other))
+        ours = ", ".join(self._order_of_classes(other))
+        theirs = ", ".join(other._order_of_classes(self))
+        if ours and theirs and ours != theirs:
             raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
         self._check_other_rows(other, function)
         both = sorted(self._waiting.keys() & other._waiting.keys())
@@ -285,7 +281,8 @@ class CalibrationMonitor:
         names = self.class_names
         counts = (self.n_classes, self.n_waiting)
         identity = (self.id, self.merged)
-        state = MonitorState(*settings, *counts, self._history, None if names is None else list(names), *identity)
+        listed = None if names is None else list(names)
+        state = MonitorState(*settings, *counts, self._history, listed, *identity, self.labels_by_name)
         return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
@@ -311,6 +308,7 @@ class CalibrationMonitor:
         made.id = state.id or _derived_id(state)
         made.merged = state.merged
         made.class_names = None if names is None else tuple(names)
+        made.labels_by_name = state.labels_by_name
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -375,33 +373,88 @@ class CalibrationMonitor:
 
     def _add_predictions(self, rows: Predictions, labels: Any, ids: Any, key: Key, function: str) -> int:
         """Add rows that were checked before, with their labels."""
-        for argument, value in (("labels", labels), ("ids", ids)):
-            if value is not None:
-                expected = "left out where the batch are Predictions, which have their labels"
-                raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
-        self._learn(rows.class_names, function)
+        if labels is not None:
+            expected = "left out where the batch are Predictions, which have their own"
+            raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
+        names = self._same_names(rows.class_names, rows.n_classes, function)
         measured = rows.as_probabilities()
+        if ids is not None:  # labels are to come
+            return self._wait(measured, ids, key, names, function)
         self._check_classes(measured, function)
+        self.class_names = names or self.class_names
         self._history.add(Period.of(key, measured))
         return len(measured)
 
-    def _learn_names(self, probabilities: Any, function: str) -> None:
-        """The names of the columns of a data frame: those of all batches, in their order."""
-        self._learn(names_of_columns(column_names(probabilities))[0], function)
-
-    def _learn(self, names: tuple[Any, ...] | None, function: str) -> None:
-        if names is None:
-            return
-        texts = tuple(str(name) for name in names)
-        if self.class_names not in (None, texts):
-            expected = f"of the columns {', '.join(self.class_names or ())}, as those before"
-            raise ShapeError("probabilities", function, expected=expected, got=", ".join(texts))
-        self.class_names = texts
-
-    def _read(self, labels: Any, p: Any, function: str) -> Predictions:
-        """Checked rows, of as many classes as those before; labels may be their names."""
-        rows = read_probabilities(labels, p, None, function, labels_name="labels", class_names=self.class_names)
+    def _wait(
+        self, rows: Predictions, ids: Iterable[Any], key: Key, class_names: tuple[str, ...] | None, function: str
+    ) -> int:
+        """Keep predictions until their labels come, by their ids."""
+        names = [str(name) for name in ids]
+        if len(names) != len(rows):
+            raise ShapeError("ids", function, expected=f"{len(rows)} ids, one for each row", got=f"{len(names)}")
+        counts = Counter([*names, *(name for name in names if name in self._waiting)])
+        twice = next((name for name, count in counts.items() if count > 1), None)
+        if twice is not None:
+            raise DataError("ids", function, expected="different for all waiting rows", got=f"{twice!r} twice")
         self._check_classes(rows, function)
+        self.class_names = class_names or self.class_names
+        self._history.add(Period.empty(key))
+        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.values, strict=True))
+        return 0
+
+    def _order_of_classes(self, other: CalibrationMonitor) -> tuple[str, ...]:
+        """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
+        if self.class_names is not None:
+            return self.class_names
+        counted = tuple(str(i) for i in range(self.n_classes or 0))
+        return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
+
+    def _names_of(self, probabilities: Any, p: Any, function: str) -> tuple[str, ...] | None:
+        """The names of the columns of a batch, which are those of all batches in their order; None if it has none.
+
+        Columns that only count are called 0 … C-1, and so are those of an array where earlier ones were numbers.
+        """
+        columns = column_names(probabilities) if np.ndim(p) == 2 else None
+        names = None
+        if columns is not None:
+            start = shared_beginning(columns)
+            names = tuple(str(name)[start:] for name in columns)
+        return self._same_names(names, int(p.shape[1]) if np.ndim(p) == 2 else 2, function)
+
+    def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+        """Names of a batch beside those before; None where the columns only count."""
+        counted = tuple(str(i) for i in range(n_classes))
+        known = self.class_names
+        if known is None and self.n_classes is not None:
+            known = counted
+        are_numbers = known is not None and {*known} == {*counted}
+        given = names if names is not None else counted if are_numbers else known
+        learns = self.class_names is None and names is not None and {*names} != {*counted}
+        if known is not None and given is not None and given != known and not learns:
+            expected = f"of the columns {', '.join(known)}, as those before"
+            raise ShapeError("probabilities", function, expected=expected, got=", ".join(given))
+        return None if given == counted else given
+
+    def _read(self, labels: Any, p: Any, function: str, class_names: tuple[str, ...] | None) -> Predictions:
+        """Checked rows, of as many classes as those before; labels may be their names.
+
+        Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers.
+        """
+        if class_names is None:
+            rows = read_probabilities(labels, p, None, function, labels_name="labels")
+            self._check_classes(rows, function)
+            return rows
+        rule = LabelRule(len(class_names), class_names, argument="labels", function=function)
+        resolved = resolve(raw_labels(labels, "labels", function), rule)
+        by_name = resolved.label_map.columns is not None
+        if rule.needs_distinct and self.labels_by_name not in (None, by_name):
+            ways = ("by the names of columns", "as column numbers")
+            first, second = ways if self.labels_by_name else ways[::-1]
+            raise LabelError("labels", function, expected=f"read {first}, as those before", got=f"labels read {second}")
+        rows = read_probabilities(resolved.numbers, p, None, function, labels_name="labels")
+        self._check_classes(rows, function)
+        self.class_names = class_names
+        self.labels_by_name = by_name
         return rows
 
     def _check_classes(self, rows: Predictions, function: str) -> None:
@@ -443,6 +496,7 @@ class MonitorState:
     id: str = ""
     """Files of version 0.1.0 have none."""
     merged: dict[str, int] = field(default_factory=dict)
+    labels_by_name: bool | None = None
 
 
 def _derived_id(state: MonitorState) -> str:

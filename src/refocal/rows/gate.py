@@ -25,10 +25,12 @@ from refocal.rows.labels import (
     order_with_positive,
     raw_labels,
     resolve,
+    shared_beginning,
+    used_categories,
 )
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
-from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores, shared_beginning
+from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
 
 
 class Arguments(NamedTuple):
@@ -62,13 +64,15 @@ def read_rows(
     rows = aligned(values, labels, weight, names, function, ignore_index=ignore_index, kind=kind)
     has_one_column = rows.scores.ndim == 1
     scores = read_scores(rows.scores, kind, names.values, function, renormalise=renormalise)
+    n_classes = int(scores.shape[-1])
     if class_names is None:
         class_names, whole_names = names_of_columns(rows.column_names)
-    categories = rows.labels.categories
-    n_classes = int(scores.shape[-1])
-    if class_names is None and positive_label is None and _names_columns(categories, n_classes):
-        class_names = categories
+    else:
+        _check_same_order(class_names, rows.column_names, function)
     check_class_names(class_names, n_classes, function)
+    if class_names is None and positive_label is None:
+        unnamed = LabelRule(n_classes, argument=names.labels, function=function)
+        class_names = used_categories(rows.labels.categories, (), unnamed)
     rule = LabelRule(
         n_classes,
         None if class_names is None else tuple(class_names),
@@ -79,6 +83,8 @@ def read_rows(
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    if positive_label is None:
+        checked = in_order_of_numbers(checked)
     if groups:
         columns = as_groups(groups, len(checked) if rows.kept is None else len(rows.kept), function)
         some = slice(None) if rows.kept is None else rows.kept
@@ -87,9 +93,23 @@ def read_rows(
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
 
-def _names_columns(categories: tuple[Any, ...] | None, n_classes: int) -> bool:
-    """Whether the categories of labels are the names of all columns: text, since numbers are column numbers."""
-    return categories is not None and len(categories) == n_classes and all(isinstance(each, str) for each in categories)
+def _check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None, function: str) -> None:
+    """Names that a caller gives to the columns of a data frame are not those of the frame in another order."""
+    own, _ = names_of_columns(columns)
+    given = [label_key(name) for name in class_names]
+    known = None if own is None else [label_key(name) for name in own]
+    if known is not None and given != known and {*given} == {*known}:
+        expected = f"left out, or in the order of the columns, {', '.join(str(name) for name in own or ())}"
+        raise ShapeError("class_names", function, expected=expected, got=", ".join(str(name) for name in class_names))
+
+
+def in_order_of_numbers(rows: Predictions) -> Predictions:
+    """Columns called 0 … C-1 in the order of these numbers, as a file has them; others as they are."""
+    keys = [] if rows.class_names is None else [label_key(name) for name in rows.class_names]
+    if rows.binary or not keys or {*keys} != {*range(len(keys))}:
+        return rows
+    moved = rows.reordered(np.array([keys.index(i) for i in range(len(keys))]))
+    return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
@@ -97,7 +117,12 @@ def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any
     names = None if rule.names is None else tuple(str(name) for name in rule.names)
     if positive_label is None:
         resolved = resolve(rows.labels, rule)
-        return Predictions(scores, resolved.numbers, "logits", rows.weight, names, label_map=resolved.label_map)
+        # Numbers that are names of columns stay numbers, so that a prediction is like a label.
+        classes = resolved.classes if names is not None and resolved.classes.dtype.kind in "iub" else None
+        if resolved.label_map.columns is None:
+            classes = None
+        checked = Predictions(scores, resolved.numbers, "logits", rows.weight, names, label_map=resolved.label_map)
+        return replace(checked, given_classes=classes)
     distinct = distinct_labels(rows.labels.values, rule.argument, rule.function)
     label_map, names, swaps = order_with_positive(positive_label, rule, distinct, has_one_column)
     numbers = label_map.numbers(rows.labels.values)
@@ -197,10 +222,11 @@ def aligned(
     Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
     that they are there.
     """
-    columns = column_names(values)
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
+    # Columns of one number for each label are no classes.
+    columns = None if kind == "log-odds" or len(shape) == scores.ndim else column_names(values)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):

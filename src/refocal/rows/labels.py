@@ -11,8 +11,9 @@ of two classes moves columns and labels together.
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +31,10 @@ LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
+# Beginnings of names that say that columns are scores, as refocal.io looks for them.
+_SAYS_SCORES = re.compile(
+    r"(logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class)[_.: ]", re.IGNORECASE
+)
 _BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 # How many labels or names an error shows.
@@ -55,7 +60,7 @@ def label_key(label: Any) -> LabelKey:
             return None
         return int(label) if float(label).is_integer() else repr(float(label))
     if isinstance(label, bytes):
-        return _text_key(label.decode("utf-8"))
+        return _text_key(label.decode("utf-8", errors="backslashreplace"))
     text = str(label)
     return None if label is None or text in ("<NA>", "NaT") else _text_key(text)
 
@@ -195,12 +200,21 @@ class LabelRule:
     argument: str = "labels"
     function: str = "read"
 
+    def __post_init__(self) -> None:
+        if self.first_label is not None and type(self.first_label) is not int:
+            expected = "a whole number, such as 1"
+            raise ParameterError("first_label", self.function, expected=expected, got=repr(self.first_label))
+
     def columns_by_name(self) -> dict[LabelKey, int]:
-        """The column of each name; the text itself where two names would have the same key, such as 1 and 1.0."""
+        """The column of each name; names that labels could not tell apart, such as 1 and 1.0, are an error."""
         names = self.names or ()
-        known: dict[LabelKey, int] = {label_key(name): i for i, name in enumerate(names)}
-        if len(known) < len(names):
-            known = {str(name): i for i, name in enumerate(names)}
+        known: dict[LabelKey, int] = {}
+        for i, name in enumerate(names):
+            other = known.setdefault(label_key(name), i)
+            if other != i:
+                expected = "different names, one for each column"
+                got = f"{str(names[other])!r} and {str(name)!r}"
+                raise ShapeError("class_names", self.function, expected=expected, got=got)
         whole = {label_key(name): i for i, name in enumerate(self.whole_names)}
         return whole | known
 
@@ -372,7 +386,11 @@ def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: lis
     is_text = any(isinstance(label, str) for label in distinct)
     if label_map.columns is None:
         counted = np.arange(rule.n_classes)
-        return counted.astype(np.str_) if is_text and rule.sorts else counted
+        if not (is_text and rule.sorts):
+            return counted
+        written = {label_map.column(label): str(label) for label in distinct}
+        is_whole = len(written) == len(distinct) == rule.n_classes
+        return np.array([written[i] for i in range(rule.n_classes)]) if is_whole else counted.astype(np.str_)
     keys = [label_key(name) for name in rule.names or ()]
     if not is_text and all(isinstance(key, int) for key in keys):
         return np.array(keys)
@@ -381,10 +399,30 @@ def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: lis
     return np.array([str(name) for name in rule.names or ()])
 
 
+def used_categories(
+    categories: tuple[Any, ...] | None, keys: Collection[LabelKey], rule: LabelRule
+) -> tuple[Any, ...] | None:
+    """The categories of text labels that name columns without names; None if there are none, or they are numbers.
+
+    scikit-learn's classifiers have their classes in sorted order, and models of the codes of categories in that of the
+    categories: where the two differ, nothing says which one columns have.
+    """
+    used = tuple(categories or ())
+    if len(used) != rule.n_classes:
+        used = tuple(category for category in used if label_key(category) in keys)
+    if len(used) != rule.n_classes or not all(isinstance(label_key(category), str) for category in used):
+        return None
+    if not all(isinstance(category, str) for category in used) or list(used) == sorted(used):
+        return used
+    expected = "labels of which columns without names are in one order; name the columns"
+    got = f"categories {_listed(used)}, in sorted order {_listed(sorted(used))}"
+    raise LabelError(rule.argument, rule.function, expected=expected, got=got)
+
+
 def _sorted_classes(
     values: NDArray[Any], distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule
 ) -> NDArray[Any] | None:
-    """The classes of columns without names, as many as there are distinct labels: by category, or else sorted.
+    """The classes of columns without names, in sorted order, as many as there are distinct labels or categories.
 
     None where the labels are column numbers. Integers may be names too, such as -1 and 1, unless all those that are no
     column numbers are values that usually mark rows without a label.
@@ -394,10 +432,8 @@ def _sorted_classes(
     outside = [key for key in keys if by_number.column(key) < 0]
     if not outside:
         return None
-    used = list(categories or ())
-    if len(used) != rule.n_classes:
-        used = [category for category in used if label_key(category) in keys]
-    if len(used) == rule.n_classes:
+    used = used_categories(categories, keys, rule)
+    if used is not None:
         return np.array(used)
     has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and sorted(keys, key=str) != [-1, 1]
     if has_marks:
@@ -480,7 +516,8 @@ def are_marks(labels: NDArray[Any], marks: Sequence[int]) -> Flags:
     if labels.dtype.kind in "biuf":
         return np.isin(labels, marks)
     flat = labels.ravel().tolist()
-    known = {label: label_key(label) in marks for label in set(flat)}
+    keys = {label: label_key(label) for label in set(flat)}
+    known = {label: _BOOLEAN_NUMBERS.get(str(key), key) in marks for label, key in keys.items()}
     return np.array([known[label] for label in flat], dtype=np.bool_).reshape(labels.shape)
 
 
@@ -498,6 +535,9 @@ def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str
     """The names of the columns as text, if there is a different one for each; None if they have none."""
     if names is None:
         return None
+    if isinstance(names, (str, bytes, set, frozenset, Mapping)):
+        expected = "a sequence of names, in the order of the columns"
+        raise ParameterError("class_names", function, expected=expected, got=f"a {type(names).__name__}")
     texts = tuple(str(name) for name in names)
     if not len(texts) == len(set(texts)) == n_classes:
         expected = f"{n_classes} different names, one for each column"
@@ -542,3 +582,50 @@ def check_targets(
         raise rule.outside(int(distinct[0]), int(distinct[-1]))
     numbers[known] = LabelMap(2, None).numbers(target[known])
     return numbers, known
+
+
+def shared_beginning(columns: Sequence[Any]) -> int:
+    """How many letters up to a separator all names share, as in logit_cat, logit_dog; 0 for a single name.
+
+    A beginning that says that columns are scores ends at its separator: p_new_york and p_new_jersey are new_york and
+    new_jersey. Numbers such as 2.0 and 2.1 share none.
+    """
+    if len(columns) < 2 or not all(isinstance(name, str) for name in columns):
+        return 0
+    shared: str = os.path.commonprefix(list(columns))  # noqa: RUF071 - names, not paths
+    of_scores = _SAYS_SCORES.match(shared)
+    if of_scores:
+        return of_scores.end()
+    if all(_is_number(name) for name in columns):
+        return 0
+    return max(shared.rfind(separator) + 1 for separator in "_.: ")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_label_order(
+    of_scores: Sequence[Any] | None, of_labels: Sequence[Any] | None, argument: str, function: str
+) -> None:
+    """Columns of several labels per row that are called as those of the scores must be in their order.
+
+    What names share at the beginning is no part of them: score_cat belongs to label_cat.
+    """
+    if of_scores is None or of_labels is None:
+        return
+    names = _without_beginning(of_scores)
+    position = {name: i for i, name in enumerate(names)}
+    for i, name in enumerate(_without_beginning(of_labels)):
+        if position.get(name, i) != i:
+            expected = f"of columns in the order of those of the scores, {name!r} at {position[name]}"
+            raise ShapeError(argument, function, expected=expected, got=f"{name!r} at {i}")
+
+
+def _without_beginning(columns: Sequence[Any]) -> list[str]:
+    start = shared_beginning(columns)
+    return [str(name)[start:] for name in columns]

@@ -403,6 +403,9 @@ def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) ->
     >>> np.bincount(validation.labels), np.bincount(test.labels)
     (array([3, 2]), array([3, 2]))
     """
+    if not isinstance(predictions, CheckedRows):
+        expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
+        raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
     check_number(fraction, "fraction", "split", above=0.0, below=1.0)
     n = len(predictions)
     shuffled = np.random.default_rng(seed).permutation(n)

@@ -28,7 +28,15 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
-from refocal.rows.labels import LabelMap, LabelRule, are_marks, label_key, order_with_positive, raw_labels
+from refocal.rows.labels import (
+    LabelMap,
+    LabelRule,
+    are_marks,
+    column_order,
+    label_key,
+    order_with_positive,
+    raw_labels,
+)
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -52,6 +60,8 @@ class RawRows(NamedTuple):
     """Columns of groups that the rows belong to."""
     n_lost: int = 0
     """How many rows before these, or between them, could not be read at all."""
+    columns: tuple[Any, ...] | None = None
+    """The names of the columns of a data frame."""
     is_moved: bool = False
     """Whether the file has the columns in another order than the first of its data set, so that numbers say nothing."""
 
@@ -89,6 +99,8 @@ class RowReader:
     classes: tuple[Any, ...] | None = None
     """The class of each column in the type of the labels, where labels named columns without names."""
     source: Origin = field(default_factory=Origin)
+    columns: tuple[Any, ...] | None = None
+    """The names of the columns as the first block, a data frame, has them."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -190,6 +202,11 @@ class RowReader:
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
+        if self.columns is not None and raw.columns is not None and raw.columns != self.columns:
+            order = column_order(
+                [str(name) for name in raw.columns], [str(name) for name in self.columns], self.function
+            )
+            values = values if order is None else values[:, order]
         if self.renormalise:
             sums = values.sum(axis=1, keepdims=True, dtype=np.float64)
             values = np.divide(values, sums, out=np.full(values.shape, np.nan), where=sums > 0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -46,14 +44,6 @@ def column_names(scores: Any) -> tuple[Any, ...] | None:
     if hasattr(scores, "column_names"):  # a table of Arrow, whose `columns` are the data
         names = scores.column_names
     return tuple(names)
-
-
-def shared_beginning(columns: Sequence[Any]) -> int:
-    """How many letters up to a separator all names share, as in logit_cat, logit_dog; 0 for a single name."""
-    if len(columns) < 2 or not all(isinstance(name, str) for name in columns):
-        return 0
-    shared: str = os.path.commonprefix(list(columns))  # noqa: RUF071 - names, not paths
-    return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
 def as_scores(scores: Any) -> Any:
@@ -192,5 +182,4 @@ __all__ = [
     "model_log_probabilities",
     "raise_zeros",
     "read_scores",
-    "shared_beginning",
 ]

@@ -12,18 +12,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from refocal.engine.program import Findings, Opcode, Program
 from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
 from refocal.engine.triton_maths import LOG2E, OPTIONS, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
-from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import LARGEST_LOG_ODDS, ROUNDINGS
 
 FAR, MARGIN = tl.constexpr(LARGEST_LOG_ODDS), tl.constexpr(ROUNDINGS)
 EPSILON, EPSILON_SINGLE = tl.constexpr(2.0**-52), tl.constexpr(2.0**-23)
-IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_CLASSES, IS_REWEIGHT = (
-    tl.constexpr(CODES.index(code))
-    for code in ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
-)
-NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
+# Triton reads globals of a kernel only as constexpr.
+IS_FLOOR = tl.constexpr(int(Opcode.FLOOR))
+IS_TEMPERATURE = tl.constexpr(int(Opcode.TEMPERATURE))
+IS_AFFINE = tl.constexpr(int(Opcode.AFFINE))
+IS_OFFSET = tl.constexpr(int(Opcode.OFFSET))
+IS_FOCAL = tl.constexpr(int(Opcode.FOCAL))
+IS_CONFIDENCE = tl.constexpr(int(Opcode.CONFIDENCE))
+IS_TWO_CLASSES = tl.constexpr(int(Opcode.TWO_CLASSES))
+IS_REWEIGHT = tl.constexpr(int(Opcode.REWEIGHT))
 # Classes of a row that a program keeps, and those it looks at together of longer rows; entries of a tile, several rows
 # where rows are short.
 MAX_WHOLE, MAX_CHUNK, TILE = 1 << 14, 1 << 12, 1 << 10
@@ -246,9 +250,10 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
 
     None for an affine map of rows that do not fit the registers.
     """
-    kinds, starts = [CODES[kind] for kind in program.steps[:, 0]], np.ascontiguousarray(program.steps[:, 1])
+    opcodes = [int(opcode) for opcode in program.steps[:, 0]]
+    starts = np.ascontiguousarray(program.steps[:, 1])
     whole = x.shape[1] <= MAX_WHOLE
-    if "affine" in kinds and not whole:
+    if Opcode.AFFINE in opcodes and not whole:
         return None
     chunk = triton.next_power_of_2(x.shape[1]) if whole else MAX_CHUNK
     rows = max(1, TILE // chunk)
@@ -257,13 +262,16 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
     _apply_kernel[(triton.cdiv(len(x), rows),)](
         x, torch.from_numpy(starts).to(x.device), torch.from_numpy(program.numbers).to(x.device), out, seen,
         x.stride(0), out.stride(0), *x.shape,
-        KINDS_OF_STEPS=sum(CODES.index(kind) << 4 * k for k, kind in enumerate(kinds)), N_STEPS=len(kinds),
-        HAS_FOCAL="focal" in kinds, KEEPS_TOP="two classes" not in kinds, HAS_FACTORS="reweight" in kinds, LOG=log,
-        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10), **OPTIONS,
+        KINDS_OF_STEPS=sum(opcode << 4 * k for k, opcode in enumerate(opcodes)), N_STEPS=len(opcodes),
+        HAS_FOCAL=Opcode.FOCAL in opcodes, KEEPS_TOP=Opcode.TWO_CLASSES not in opcodes,
+        HAS_FACTORS=Opcode.REWEIGHT in opcodes, LOG=log, WHOLE=whole, ROWS=rows, CHUNK=chunk,
+        num_warps=max(4, chunk >> 10), **OPTIONS,
     )  # fmt: skip
     return out, seen
 
 
 def is_suspect(seen: Tensor) -> bool:
     """Whether the logits need a closer look, as `Applied` says."""
-    return bool(((seen & NOT_NUMBERS) != 0).any() | ((seen & NOT_PROBABILITIES) == 0).all())
+    some_are_no_numbers = ((seen & int(Findings.NOT_NUMBERS)) != 0).any()
+    all_may_be_probabilities = ((seen & int(Findings.NOT_PROBABILITIES)) == 0).all()
+    return bool(some_are_no_numbers | all_may_be_probabilities)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Array, cumulative_sum, take
-from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step
+from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Step
 from refocal.maps.row import gaps, normalised, softmax_row
 from refocal.maps.softmax import focal_gaps, unsmoothed
 
@@ -28,7 +28,7 @@ KINDS = ("logits", "tempered", "log-probabilities")
 
 
 @dataclass(frozen=True)
-class Floor(Step, keeps_order=True, code="floor"):
+class Floor(Step, keeps_order=True):
     """Log-probabilities below `log_p` count as that: a probability of 0 says only that it was small.
 
     >>> np.exp(Floor(np.log(1e-3)).apply(np, np.log([0.9999, 0.0001]))).round(4)
@@ -43,7 +43,7 @@ class Floor(Step, keeps_order=True, code="floor"):
 
 
 @dataclass(frozen=True)
-class Temperature(Step, keeps_order=True, code="temperature"):
+class Temperature(Step, keeps_order=True):
     """Scores divided by the temperature T.
 
     >>> Temperature(2.0).apply(np, np.array([[3.0, 1.0]]))
@@ -58,7 +58,7 @@ class Temperature(Step, keeps_order=True, code="temperature"):
 
 
 @dataclass(frozen=True)
-class Focal(Step, keeps_order=True, code="focal"):
+class Focal(Step, keeps_order=True):
     """The focal calibration map with γ.
 
     >>> Focal(2.0).apply(np, np.log([[0.6266, 0.3734]])).round(3)
@@ -89,12 +89,6 @@ class Offset(Step):
     def fits(self, n_classes: int) -> bool:
         """One number for each class."""
         return np.shape(self.offset) == (n_classes,)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine; at the end of a chain probabilities are multiplied."""
-        if is_last:
-            return Instruction("reweight", np.exp(self.offset - np.max(self.offset)))
-        return Instruction("offset", self.offset)
 
 
 @dataclass(frozen=True)
@@ -147,12 +141,6 @@ class Affine(Step):
         right = shape in ((n_classes,), (n_classes, n_classes)) and np.shape(self.intercept) == (n_classes,)
         return self.kind in KINDS and right
 
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine, where the matrix is a diagonal."""
-        if np.ndim(self.weights) != 1:
-            return None
-        return Instruction("affine", (KINDS.index(self.kind), self.inner_temperature, *self.weights, *self.intercept))
-
 
 @dataclass(frozen=True)
 class KeepTop(Step, keeps_order=True):
@@ -171,7 +159,7 @@ class KeepTop(Step, keeps_order=True):
 
 
 @dataclass(frozen=True)
-class Uniform(Step, keeps_order=True, code="uniform"):
+class Uniform(Step, keeps_order=True):
     """The same for all classes that can occur.
 
     >>> Uniform().apply(np, np.array([[1.0, 2.0, -np.inf]]))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST, is_plain_tensor, two_columns
 from refocal._validation import INPUTS, check_option
-from refocal.engine.apply import apply_there
+from refocal.engine.apply import apply_on_gpu
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
 from refocal.maps.row import normalised, spoiled
@@ -88,7 +88,7 @@ class CalibrationLayer(nn.Module):
             x = logits.movedim(self.class_axis, -1)
         found, there = None, is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
         if there and not torch.cuda.is_current_stream_capturing():
-            found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
+            found = apply_on_gpu(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, reports=False)
         if found is None:
             log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
         else:

@@ -20,7 +20,7 @@ from refocal.engine.program import Findings, Program
 from refocal.engine.protocol import OCTAVES, Plan, missing
 
 PART = 1 << 18
-"""Entries of a part, the unit of work of a thread: 2 MB in double precision, which fit a processor's cache."""
+"""Entries of a part, the unit of work of a thread: 2 MB in double precision."""
 
 THREADS_FROM = 1 << 19
 """The number of entries from which a second thread is worth starting."""
@@ -143,7 +143,7 @@ def widened(x: Any) -> NDArray[Any]:
     return out
 
 
-class _Rows:
+class _PassData:
     """Logits, labels and weights in the dtypes and layout that kernel.c reads, and scratch memory for a pass over them.
 
     What is converted lives as long as this object, which the pass must not outlive.
@@ -203,7 +203,7 @@ def temperature(
     counts: NDArray[np.float32] | None = None,
 ) -> Vector:
     """See `Engine.temperature`; `counts` are those of condensed rows."""
-    rows = _Rows(x, y, weight, counts=counts)
+    rows = _PassData(x, y, weight, counts=counts)
     out = np.empty(3)
     _pass("temperature", rough)(rows.data, slope, rows.scratch, _address(out))
     return out
@@ -220,7 +220,7 @@ def focal(
     counts: NDArray[np.float32] | None = None,
 ) -> Vector:
     """See `Engine.focal`; `counts` are those of condensed rows."""
-    rows = _Rows(x, y, weight, counts=counts)
+    rows = _PassData(x, y, weight, counts=counts)
     out = np.empty(6)
     _pass("focal", rough)(rows.data, gamma, slope, rows.scratch, _address(out))
     return out
@@ -228,7 +228,7 @@ def focal(
 
 def split(x: NDArray[Any], y: Indices, gamma: float, slope: float, *, rough: bool = False) -> Vector:
     """See `Engine.split`."""
-    rows = _Rows(x, y)
+    rows = _PassData(x, y)
     out = np.empty((2, 6, len(x)))
     _pass("split", rough)(rows.data, gamma, slope, rows.scratch, _address(out), len(x))
     return out
@@ -244,7 +244,7 @@ def predict(
     counts: NDArray[np.float32] | None = None,
 ) -> Vector:
     """See `Engine.predict`; `counts` are those of condensed rows."""
-    rows = _Rows(x, y, counts=counts)
+    rows = _PassData(x, y, counts=counts)
     gamma = np.array(gammas, dtype=np.float64)
     out = np.empty((3, len(gammas), len(x)))
     label_log_p, confidence, squares = map(_address, out)
@@ -256,7 +256,7 @@ def predict(
 
 def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.float32]:
     """See `Engine.condense`."""
-    rows = _Rows(x, y)
+    rows = _PassData(x, y)
     out = np.empty((2, len(x), 2 + 2 * (OCTAVES << fine)), dtype=np.float32)
     gaps, counts = map(_address, out)
     used = ctypes.c_int64()
@@ -266,7 +266,7 @@ def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.
 
 def vector(x: NDArray[Any], y: Indices, weight: Vector | None, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
-    rows = _Rows(x, y, weight, vectors_per_class=VECTORS_PER_CLASS_OF_VECTOR_SCALING)
+    rows = _PassData(x, y, weight, vectors_per_class=VECTORS_PER_CLASS_OF_VECTOR_SCALING)
     out = np.empty(1 + 5 * x.shape[1])
     _pass("vector", rough)(rows.data, _address(parameters), rows.scratch, _address(out))
     return out
@@ -274,7 +274,7 @@ def vector(x: NDArray[Any], y: Indices, weight: Vector | None, parameters: Vecto
 
 def inspect(x: NDArray[Any], y: Indices) -> tuple[Flags, float]:
     """See `Engine.inspect`."""
-    rows = _Rows(x, y)
+    rows = _PassData(x, y)
     correct = np.empty(len(x), dtype=np.bool_)
     distance = ctypes.c_double()
     _pass("inspect")(rows.data, rows.scratch, _address(correct), ctypes.byref(distance))

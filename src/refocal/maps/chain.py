@@ -21,7 +21,7 @@ from refocal.errors import ParameterError
 from refocal.maps.row import normalised, spoiled
 
 BLOCK = 1 << 18
-"""Entries of a block of logits: its temporaries, a few arrays of 2 MB in double precision, stay in a CPU's cache."""
+"""Larger arrays are processed in blocks of so many entries: temporaries then take 2 MB each in double precision."""
 
 # The metadata of a field of a step that holds one number: it is finite and above this bound.
 ANY: dict[str, Any] = {"above": -math.inf}
@@ -175,7 +175,7 @@ def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: i
 
     `row_axes` is the number of axes of a row. Only the result and one block's temporaries are held.
     """
-    gpu_block = 1 << 23  # entries: enough to keep a GPU busy, with temporaries of 64 MB in double precision
+    gpu_block = 1 << 23  # entries: temporaries of 64 MB each in double precision
     is_on_gpu = on_gpu(logits)
     block = gpu_block if is_on_gpu else BLOCK
     if is_torch(logits):  # with gradients or tracing, the graph is one of all rows, whose number may be unknown

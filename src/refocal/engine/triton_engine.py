@@ -194,7 +194,8 @@ def _focal_row(logits, labels, settings, tops, places, row, stride, n_rows):
     q = tl.exp((raw - below) * slope) * (rest / (1.0 + rest) / safe)
     q = tl.where(possible & (is_top == 0), q, 0.0)
     log_not_q, per_rest, odds, h, damp = other(q, gap - log_norm, gamma)
-    found = gap - gamma * (log_not_q - top_log_not_q) - (log1p(gamma * h) - log1p(gamma * top_h))
+    bent = log1p(gamma * h) - log1p(gamma * top_h)
+    found = gap - gamma * (log_not_q - top_log_not_q) - bent
     found = tl.where((gap != 0.0) & (found < 0.0) & (is_top == 0), found, 0.0)
     found = tl.where(possible, found, float("-inf"))
     t_g, t_b, t_gg, t_gb, t_bb = top_curve(rest, top_log_not_q, top_h, gamma, mean, spread)

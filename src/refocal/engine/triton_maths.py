@@ -1,4 +1,7 @@
-"""What kernel.c and refocal/maps compute of an element or of a row, under the same names, for the kernels of a GPU."""
+"""What kernel.c and refocal/maps compute of an element or of a row, under the same names, for the kernels of a GPU.
+
+docs/focal-map.md derives the focal map and shows the three side by side.
+"""
 
 from __future__ import annotations
 

@@ -15,10 +15,11 @@ from refocal.maps.row import gaps, shares, softplus
 # The knots of one class, and for each power the coefficients of its pieces.
 Curve = tuple[Any, tuple[Any, ...]]
 
-# Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 LARGEST_LOG_ODDS = 1e8
-# By how many rounding errors the top class stays above the second where a curve would put it below.
+"""Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy."""
+
 ROUNDINGS = 4.0
+"""By how many rounding errors the top class stays above the second where a curve would put it below."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,12 @@ class OneVsRest(Step):
     def apply(self, xp: Any, scores: Array) -> Array:
         """The logarithm of each class's probability against the rest, which need not sum to 1 over the classes."""
         z = self.curve.apply(xp, log_odds(xp, scores))
-        if scores.shape[-1] == 2:
-            found = z * xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
+        if scores.shape[-1] == 2:  # (0, z): the log-odds of the second class
+            is_second = xp.arange(2, device=getattr(scores, "device", None))
+            calibrated = z * xp.astype(is_second, scores.dtype)
         else:
-            found = -softplus(xp, -z)
-        return xp.where(scores == -xp.inf, -xp.inf, found)
+            calibrated = -softplus(xp, -z)
+        return xp.where(scores == -xp.inf, -xp.inf, calibrated)
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ class Beta(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """The curves' values, class by class."""
-        a, b, c = self.coefficients[:, 0], self.coefficients[:, 1], self.coefficients[:, 2]
+        a = self.coefficients[:, 0]
+        b = self.coefficients[:, 1]
+        c = self.coefficients[:, 2]
         return b * softplus(xp, scores) - a * softplus(xp, -scores) + c
 
     def fits(self, n_classes: int) -> bool:
@@ -186,21 +190,22 @@ def log_odds(xp: Any, scores: Array) -> Array:
     gap, is_top = gaps(xp, scores, 1.0)
     share, log_rest, _ = shares(xp, xp.where(is_top, -xp.inf, gap))
     # Beside another class there are the top, whose weight is 1, and what is left of the rest.
-    found = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
-    found = xp.where(found > LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, found)
-    return xp.where(found < -LARGEST_LOG_ODDS, -LARGEST_LOG_ODDS, found)
+    unbounded = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
+    bounded = xp.where(unbounded > LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, unbounded)
+    return xp.where(bounded < -LARGEST_LOG_ODDS, -LARGEST_LOG_ODDS, bounded)
 
 
 def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:
     """How many entries of its class's row of the sorted table (R, K) are at most each score, by binary search."""
-    flat, left = xp.reshape(table, (-1,)), table.shape[1]
-    first = rows * left
-    at = first
-    while left > 1:
-        half = left // 2
-        at = xp.where(look_up(flat, at + (half - 1)) <= scores, at + half, at)
-        left -= half
-    return xp.where(look_up(flat, at) <= scores, at + 1, at) - first
+    flat = xp.reshape(table, (-1,))
+    n_left = table.shape[1]
+    first = rows * n_left
+    place = first
+    while n_left > 1:
+        half = n_left // 2
+        place = xp.where(look_up(flat, place + (half - 1)) <= scores, place + half, place)
+        n_left -= half
+    return xp.where(look_up(flat, place) <= scores, place + 1, place) - first
 
 
 def _padded(rows: Sequence[Any], width: int) -> Array:

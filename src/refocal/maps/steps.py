@@ -18,13 +18,14 @@ from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Cha
 from refocal.maps.row import gaps, normalised, softmax_row
 from refocal.maps.softmax import focal_gaps, unsmoothed
 
-# Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
-# otherwise outweigh all other rows.
 FLOOR = 87.0
-# By how many rounding errors a class that is kept on top exceeds the others.
-MARGIN = 64.0
+"""How far below the top class a feature z lies at most: minus the logarithm of float32's smallest number.
+
+One stray logit of -10,000 or -inf would otherwise outweigh all other rows.
+"""
 
 KINDS = ("logits", "tempered", "log-probabilities")
+"""The kinds of features of an affine map; see `features`."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,9 @@ class Affine(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """W z + b; -inf where the score is -inf."""
-        found = self.of_features(features(xp, scores, self.kind, self.inner_temperature))
-        return xp.where(scores == -xp.inf, -xp.inf, found)
+        z = features(xp, scores, self.kind, self.inner_temperature)
+        transformed = self.of_features(z)
+        return xp.where(scores == -xp.inf, -xp.inf, transformed)
 
     def of_features(self, z: Array) -> Array:
         """W z + b."""
@@ -229,6 +231,8 @@ def keep_top(xp: Any, scores: Array, top: Array) -> Array:
     array([[0.5 , 0.3 , 0.2 ],
            [0.35, 0.3 , 0.35]])
     """
+    roundings = 64.0  # by how many rounding errors the top exceeds the others, so that it alone is the largest
+
     log_p = normalised(xp, scores)
     device = getattr(scores, "device", None)
     is_top = xp.arange(scores.shape[-1], device=device) == top
@@ -240,7 +244,7 @@ def keep_top(xp: Any, scores: Array, top: Array) -> Array:
     # Sharing with the first m others raises the mean as long as the m-th of them lies above it: the largest is it.
     shared = xp.max(pool, axis=-1, keepdims=True)
     violated = shared > take(p, top)
-    # A few roundings more for the top, so that it alone is the largest.
     level = xp.log(shared)
-    kept = xp.where(is_top, level * (1.0 - MARGIN * xp.finfo(p.dtype).eps), xp.where(log_p < level, log_p, level))
+    top_level = level * (1.0 - roundings * xp.finfo(p.dtype).eps)
+    kept = xp.where(is_top, top_level, xp.where(log_p < level, log_p, level))
     return xp.where(violated, kept, log_p)

@@ -34,7 +34,7 @@ def plan(logits: Array) -> Plan:
     """Parts sized for the CPU or the GPU, processed in turn: array libraries use threads of their own."""
     in_double = logits.dtype == namespace(logits).float64
     precision = float(np.finfo(np.float64 if in_double else np.float32).eps)
-    return Plan(GPU_PART if on_gpu(logits) else CACHE_PART, 1, precision)
+    return Plan(part_entries=GPU_PART if on_gpu(logits) else CACHE_PART, n_threads=1, precision=precision)
 
 
 def within_reach(x: Array) -> Array:

@@ -294,8 +294,13 @@ def usable(logits: Any) -> bool:
 def plan(logits: Any) -> Plan:
     """All rows at once."""
     n_rows, n_classes = map(int, logits.shape)
-    precision = float(torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps)
-    return Plan(n_rows * n_classes, 1, precision, has_affine=n_classes <= MAX_AFFINE)
+    in_double = logits.dtype == torch.float64
+    return Plan(
+        part_entries=n_rows * n_classes,
+        n_threads=1,
+        precision=float(torch.finfo(torch.float64 if in_double else torch.float32).eps),
+        has_affine=n_classes <= MAX_AFFINE,
+    )
 
 
 def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
@@ -325,8 +330,9 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, ro
 
 
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """See `Engine.inspect`; where all weights are 1, the sum and the mean are those of the distances."""
-    (_, below, count, mean, _), places, _ = _rows(x, _on_device(x, 0.0))
+    """See `Engine.inspect`; at a slope of 0 all weights are 1: their sum is a count, the mean that of the distances."""
+    tops, places, _ = _rows(x, _on_device(x, 0.0))
+    _, below, count, mean, _ = tops
     distance = torch.where(count > 0.0, -count.double() * (below.double() + mean.double()), 0.0)
     return places == y, distance.sum()
 

@@ -55,10 +55,10 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
         return None
     p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
     findings = _apply_to_rows(program, logits, p, log=log)
-    if findings & Findings.LOST:
+    if findings & Findings.LOST.value:
         return None
     # Where no row is bad and one is not a probability, the logits are what they should be.
-    return Applied(p, is_suspect=findings != Findings.NOT_PROBABILITIES)
+    return Applied(p, is_suspect=findings != Findings.NOT_PROBABILITIES.value)
 
 
 def apply_on_gpu(chain: Chain, logits: Array, *, log: bool = False, reports: bool = True) -> Applied | None:
@@ -127,8 +127,8 @@ def _apply_to_half_tensor(chain: Chain, logits: Array) -> Array | None:
     return p
 
 
-def _apply_to_rows(program: Program, logits: NDArray[Any], p: NDArray[Any], *, log: bool) -> Findings:
-    """Run a program on all rows, at once or by blocks in several threads, and write the result into `p`."""
+def _apply_to_rows(program: Program, logits: NDArray[Any], p: NDArray[Any], *, log: bool) -> int:
+    """Run a program on all rows, by blocks in several threads if they are many: the bits of `Findings`."""
     n_rows, n_classes = logits.shape
     n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
     takes_rows_as_they_are = (
@@ -145,8 +145,8 @@ def _apply_to_rows(program: Program, logits: NDArray[Any], p: NDArray[Any], *, l
         return functools.reduce(operator.or_, findings)
 
 
-def _apply_to_block(program: Program, logits: NDArray[Any], p: NDArray[Any], log: bool, rows: slice) -> Findings:
-    """Run a program on some rows, converted to a dtype and layout that the kernel reads."""
+def _apply_to_block(program: Program, logits: NDArray[Any], p: NDArray[Any], log: bool, rows: slice) -> int:
+    """Run a program on some rows, converted to a dtype and layout that the kernel reads: the bits of `Findings`."""
     x = logits[rows]
     target = p[rows]
     if program.before.steps or not c_engine.is_readable(x):

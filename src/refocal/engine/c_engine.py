@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_torch, to_numpy
-from refocal.engine.program import Findings, Program
+from refocal.engine.program import Program
 from refocal.engine.protocol import OCTAVES, Plan, missing
 
 PART = 1 << 18
@@ -281,8 +281,8 @@ def inspect(x: NDArray[Any], y: Indices) -> tuple[Flags, float]:
     return correct, distance.value
 
 
-def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = False) -> Findings:
-    """Probabilities of `is_readable` logits, or their logarithms, into `out`, and what was found in the logits."""
+def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = False) -> int:
+    """Probabilities of `is_readable` logits, or their logarithms, into `out`: the bits of `Findings`."""
     n_rows, n_classes = x.shape
     data = _Data(
         logits=_address(x),
@@ -302,7 +302,7 @@ def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = Fals
         out.strides[0] // out.itemsize,
         ctypes.byref(findings),
     )
-    return Findings(findings.value)
+    return findings.value
 
 
 def spline(

@@ -13,6 +13,7 @@ from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, d
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, MatrixScaling, TemperatureScaling
 from refocal.engine import c_engine
 from refocal.engine.apply import apply, probabilities_of
+from refocal.engine.program import program_for, program_of
 from refocal.errors import DataError, InputWarning, ShapeError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
@@ -101,7 +102,7 @@ def test_steep_curves_are_computed_in_single_precision_only():
         pieces = Pieces.of(*[(knots, powers)] * 3)
         chain = Chain((Mixture((Chain((OneVsRest(pieces),)), Uniform()), np.array([0.9, 0.1])),))
         rows = np.zeros((2, 3))
-        compiled[name] = [not chain.program_for(x).before.steps for x in (rows, rows.astype(np.float32))]
+        compiled[name] = [not program_for(chain, x).before.steps for x in (rows, rows.astype(np.float32))]
     assert compiled == {"steep": [False, True], "jump": [False, False]}
 
 
@@ -185,14 +186,14 @@ def test_parameters_in_single_precision_as_a_layer_has_them_are_supported_too():
     chain = AutoCalibration().fit(logits, labels).chain_
     assert chain.find(Pieces, "knots") is not None
     rounded = chain.with_parameters(lambda value: np.asarray(np.float32(value), dtype=np.float64)[()])
-    assert rounded.program.before.steps == ()
+    assert program_of(rounded).before.steps == ()
 
 
 def test_a_curve_with_a_jump_is_left_to_the_array_functions():
     jump = Confidence(Pieces.of(([0.0], ([0.0, 1.0], [1.0, 1.0]))))
     smooth = Confidence(Pieces.of(([0.0], ([0.0, 0.0], [1.0, 0.5]))))
-    assert len(Chain((Temperature(2.0), jump)).program.steps) == 0
-    assert len(Chain((Temperature(2.0), smooth)).program.steps) == 2
+    assert len(program_of(Chain((Temperature(2.0), jump))).steps) == 0
+    assert len(program_of(Chain((Temperature(2.0), smooth))).steps) == 2
     for chain in (Chain((jump,)), Chain((smooth,)), Chain()):
         logits = np.random.default_rng(0).normal(size=(9, 3))
         np.testing.assert_allclose(

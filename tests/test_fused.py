@@ -12,6 +12,7 @@ from refocal._arrays import is_recorded
 from refocal.calibrators._affine import Features, _vector_sums
 from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, block, c_engine
+from refocal.engine.program import Opcode, program_of
 from refocal.maps import Focal, Temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import KINDS
@@ -159,13 +160,13 @@ def test_any_chain_is_that_of_the_array_functions(seed, is_long, monkeypatch):
     rng = np.random.default_rng(seed)
     n_classes = int(rng.choice([2, 3, 8, 17, 64]))
     chain, logits = draw_chain(rng, n_classes), draw_rows(rng, n_classes)
-    program = chain.program
+    program = program_of(chain)
     for dtype, least in ((np.float64, 1e-12), (np.float32, 1e-6)):
         x = logits.astype(dtype)
         exact, by_arrays = (chain.log_probabilities(each) for each in (x.astype(np.float64), x))
         (scores,) = on_device(np.ascontiguousarray(program.before.scores(x)))
         found = triton_apply.apply(program, scores)
-        if is_long and triton_apply.CODES.index("affine") in program.steps[:, 0]:
+        if is_long and Opcode.AFFINE in program.steps[:, 0]:
             assert found is None
             return
         error = np.abs(np.exp(by_arrays) - np.exp(exact)).max()
@@ -181,7 +182,7 @@ def test_any_chain_is_that_of_the_array_functions(seed, is_long, monkeypatch):
 def test_what_a_check_would_find_is_seen_on_the_way(value, is_suspect):
     x = np.random.default_rng(0).normal(size=(5, 3))
     x[3] = value
-    program = TemperatureScaling().fit([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]], [0, 1, 1]).chain_.program
+    program = program_of(TemperatureScaling().fit([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]], [0, 1, 1]).chain_)
     for rows, expected in ((x, is_suspect), (np.full((4, 2), 0.5), True)):  # those as probabilities are
         p, seen = triton_apply.apply(program, *on_device(rows))
         assert triton_apply.is_suspect(seen) is expected

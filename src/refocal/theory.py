@@ -15,7 +15,7 @@ from refocal._validation import check_integer, check_number, check_parameter, ch
 from refocal.errors import DataError
 from refocal.maps import focal, inverse_focal
 from refocal.maps.row import softmax_row
-from refocal.maps.sigmoid import bend
+from refocal.maps.sigmoid import log1p_gamma_h
 
 __all__ = [
     "ClosestTemperature",
@@ -33,14 +33,21 @@ __all__ = [
     "worst_top_change",
 ]
 
-# What `closest_temperature` compares: all rows of logits whose classes lie up to the first number below the top, in
-# steps of the second. Two classes: |s| ≤ 20. Three and four: every logit in [-5, 5], as in the paper.
+# What `closest_temperature` searches; the explorer in the browser does the same.
 LOGIT_RANGE = {2: (20.0, 0.005), 3: (10.0, 0.125), 4: (10.0, 0.25)}
-# Its grid in log(1/T), and how close the search in one of its valleys goes.
-GRID_POINTS, GRID_MARGIN, WIDTH = 121, 0.1, 1e-13
-# Values that `worst_top_change` tries for the class in between, and the top probabilities that are tried for one that
-# falls. Below ROUNDING a fall is the rounding of a top probability that stays.
-TRIED, TOPS_TRIED, ROUNDING = 41, 101, 1e-14
+"""By the number of classes: how far below the top the classes of a row of logits lie at most, and in what steps.
+
+Two classes: |s| ≤ 20. Three and four: every logit in [-5, 5], as in the paper.
+"""
+
+GRID_POINTS = 121
+"""The points of the grid in log(1/T)."""
+
+GRID_MARGIN = 0.1
+"""How far the grid in log(1/T) reaches beyond the temperatures that can be closest."""
+
+WIDTH = 1e-13
+"""The width in log(1/T) at which the search in one valley of the grid ends."""
 
 
 # Focal loss as a proper loss after a map: Propositions 1, 2 and 4.
@@ -180,7 +187,7 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     if max_logit != math.inf:
         check_number(max_logit, "max_logit", "tight_temperature_bounds", above=0.0)
     at_zero = gamma * (2.0 * math.log(2.0) - 1.0) / (1.0 + gamma * math.log(2.0))
-    # Beyond |s| = 60 nothing but 1/s changes in c, so a grid up to there sees every turn.
+    # Beyond |s| = 60 nothing but 1/s changes in c, so a grid up to there has every local extremum.
     grid = np.linspace(0.0, min(max_logit, 60.0), 6001)[1:]
     values = _offset(grid, gamma)
     sign = math.copysign(1.0, gamma)
@@ -194,7 +201,7 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
 def _offset(s: Any, gamma: float) -> Any:
     """c(s) = log f(s) / s for s > 0."""
     s = np.asarray(s)
-    return (bend(np, s, gamma) - bend(np, -s, gamma)) / s
+    return (log1p_gamma_h(np, s, gamma) - log1p_gamma_h(np, -s, gamma)) / s
 
 
 def _range(gamma: float, *offsets: float) -> TemperatureRange:
@@ -240,12 +247,12 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
         return float(max(np.abs(top - target[0]).max(), np.abs(others * top - target[1:]).max()))
 
     # log(1/T) of every closest temperature lies between that of no change and that of the binary limit, γ + 1.
-    ends = sorted((0.0, math.log1p(gamma)))
-    grid = np.linspace(ends[0] - GRID_MARGIN, ends[1] + GRID_MARGIN, GRID_POINTS)
+    lowest, highest = sorted((0.0, math.log1p(gamma)))
+    grid = np.linspace(lowest - GRID_MARGIN, highest + GRID_MARGIN, GRID_POINTS)
     values = np.array([error(u) for u in grid])
     valleys = [i for i in range(1, len(grid) - 1) if values[i] <= min(values[i - 1], values[i + 1])]
-    found = [_golden_section(error, float(grid[i - 1]), float(grid[i + 1])) for i in valleys]
-    best = min(found, key=error)
+    minima = [_golden_section(error, float(grid[i - 1]), float(grid[i + 1])) for i in valleys]
+    best = min(minima, key=error)
     return ClosestTemperature(math.exp(-best), error(best))
 
 
@@ -253,8 +260,12 @@ def _golden_section(function: Callable[[float], float], low: float, high: float)
     """Where a function with one valley is least. A largest difference has a kink there, so nothing smoother will do."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     while high - low > WIDTH:
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if function(left) <= function(right) else (left, high)
+        left = high - ratio * (high - low)
+        right = low + ratio * (high - low)
+        if function(left) <= function(right):
+            high = right
+        else:
+            low = left
     return 0.5 * (low + high)
 
 
@@ -312,6 +323,8 @@ def worst_top_change(top: float, gamma: float, n_classes: int) -> float:
     >>> worst_top_change(0.5, gamma=0.5, n_classes=100) >= 0.0
     True
     """
+    n_tried = 41  # values of the class in between, in each round
+
     name = "worst_top_change"
     check_number(gamma, "gamma", name, above=0.0)
     check_integer(n_classes, "n_classes", name, least=2)
@@ -324,21 +337,27 @@ def worst_top_change(top: float, gamma: float, n_classes: int) -> float:
     # there, so at that place some classes tie with the top, at most one lies in between, and all others are equal: two
     # numbers to search.
     ties = np.arange(min(n_classes - 2, math.floor((1.0 - top) / top * (1.0 + 1e-12))) + 1.0)[:, None]
-    mass, n_equal = np.maximum(1.0 - top - ties * top, 0.0), n_classes - 2.0 - ties
+    mass = np.maximum(1.0 - top - ties * top, 0.0)
+    n_equal = n_classes - 2.0 - ties
     # What the class in between may have, so that the equal ones lie between 0 and the top.
-    ends = (np.maximum(0.0, mass - n_equal * top), np.minimum(top, mass))
-    low, high = ends
-    for _ in range(4):  # each round looks twenty times closer
-        between = low + (high - low) * np.linspace(0.0, 1.0, TRIED)
+    lowest = np.maximum(0.0, mass - n_equal * top)
+    highest = np.minimum(top, mass)
+    low = lowest
+    high = highest
+    for _ in range(4):  # each round is twenty times finer
+        between = low + (high - low) * np.linspace(0.0, 1.0, n_tried)
         equal = np.clip((mass - between) / np.maximum(n_equal, 1.0), 0.0, top)
         others = weight(between) + n_equal * weight(equal)
         best = np.argmax(others, axis=1)[:, None]
-        step = (high - low) / (TRIED - 1)
-        low, high = np.maximum(low + (best - 1) * step, ends[0]), np.minimum(low + (best + 1) * step, ends[1])
-    possible = ends[0] <= ends[1] * (1.0 + 1e-12)
-    own = float(weight(top))
-    most = float(np.max(np.where(possible, ties * own + others, -np.inf)))
-    return own / (own + most) - top
+        step = (high - low) / (n_tried - 1)
+        next_low = np.maximum(low + (best - 1) * step, lowest)
+        next_high = np.minimum(low + (best + 1) * step, highest)
+        low = next_low
+        high = next_high
+    is_possible = lowest <= highest * (1.0 + 1e-12)
+    top_weight = float(weight(top))
+    others_weight = float(np.max(np.where(is_possible, ties * top_weight + others, -np.inf)))
+    return top_weight / (top_weight + others_weight) - top
 
 
 def highest_lowered_top(gamma: float, n_classes: int) -> float | None:
@@ -353,22 +372,30 @@ def highest_lowered_top(gamma: float, n_classes: int) -> float | None:
     >>> round(highest_lowered_top(1.0, n_classes=1000), 3), round(confidence_threshold(1.0), 3)
     (0.366, 0.368)
     """
+    n_tops = 101  # top probabilities that are tried for one that falls
+    rounding = 1e-14  # a smaller fall is the rounding of a top probability that stays
+    tolerance = 1e-9  # of the bound
+
     check_number(gamma, "gamma", "highest_lowered_top", above=0.0)
     check_integer(n_classes, "n_classes", "highest_lowered_top", least=2)
 
     def lowers(top: float) -> bool:
-        return worst_top_change(top, gamma, n_classes) < -ROUNDING
+        return worst_top_change(top, gamma, n_classes) < -rounding
 
     limit = confidence_threshold(gamma)
     ties = math.floor(1.0 / limit) + 1
     known = 1.0 / ties if ties < n_classes else None
     start = known or 1.0 / n_classes
-    grid = [float(top) for top in np.linspace(limit, start, TOPS_TRIED)[:-1]] if limit > start else []
+    grid = [float(top) for top in np.linspace(limit, start, n_tops)[:-1]] if limit > start else []
     first = next((i for i, top in enumerate(grid) if lowers(top)), None)
     if first is None:
         return known
-    low, high = grid[first], grid[max(first - 1, 0)]
-    while high - low > 1e-9:
+    low = grid[first]
+    high = grid[max(first - 1, 0)]
+    while high - low > tolerance:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if lowers(middle) else (low, middle)
+        if lowers(middle):
+            low = middle
+        else:
+            high = middle
     return low

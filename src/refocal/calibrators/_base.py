@@ -225,14 +225,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight = rows.weight
         if weight is not None:
             weight = weight * weight_unit(float(weight.sum()), len(weight))
-        block = Block.of(replace(rows, values=logits, input="logits", weight=weight), floor)
+        of_logits = replace(rows, values=logits, input="logits", weight=weight)
+        block = Block.of(of_logits, floor, read_as=self.input)
         labels = block.labels
         impossible = to_numpy(take(block.logits, labels[..., None]) == -math.inf)
         if impossible.any():
             got = f"-inf at the label of row {int(np.argmax(impossible))}"
             raise DataError("X", function, expected=FINITE_LABELS, got=got)
-        block.input = self.input
-        block.floor = floor
         return block
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:

@@ -382,8 +382,8 @@ def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) 
     """A classifier with a calibrator fitted on held-out rows, which knows the names of the classes."""
     floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
     held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
-    held_out_rows.classes = _plain_names(rows.names)
-    return CalibratedMember(fitted, calibrator.fit(held_out_rows), rows.classes, floor)
+    named_rows = calibrator._block_of(held_out_rows).with_classes(_plain_names(rows.names))
+    return CalibratedMember(fitted, calibrator.fit(named_rows), rows.classes, floor)
 
 
 def _plain_names(names: NDArray[Any]) -> NDArray[Any]:

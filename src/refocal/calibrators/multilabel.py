@@ -21,7 +21,7 @@ from refocal.calibrators._chunks import floating_dtype, in_chunks_of_rows
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
-from refocal.engine import Dataset
+from refocal.engine import Block, Dataset
 from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
@@ -105,12 +105,19 @@ class MultiLabelCalibration(Calibrator):
         check_label_order(column_names(X) if class_names is None else class_names, column_names(y), "y", name)
         target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
-        rows = self._block_of(shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
-        rows.input = self.input
-        rows.classes = np.arange(shape[-1]) if names is None else np.array(names)
+        two_classes = self._block_of(shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
         # The rows of the fit are the labels of each given row, without those of weight 0.
         used = slice(None) if weight is None else np.flatnonzero(weight)
-        rows.label_of_row = np.tile(np.arange(shape[-1]), len(target) // shape[-1])[used]
+        rows = Block(
+            two_classes.logits,
+            two_classes.labels,
+            two_classes.weight,
+            two_classes.groups,
+            input=self.input,
+            floor=two_classes.floor,
+            classes=np.arange(shape[-1]) if names is None else np.array(names),
+            label_of_row=np.tile(np.arange(shape[-1]), len(target) // shape[-1])[used],
+        )
         super().fit(rows, progress=progress)
         self.fit_report_["n_samples"] = n_known
         self.fit_report_["n_rows"] = math.prod(shape[:-1])

@@ -1,14 +1,16 @@
 /* Probabilities behind a chain of steps (refocal/maps/steps.py, curves.py), or their logarithms, a few rows at a time.
+ * refocal/engine/program.py compiles a chain into the instructions that are run here; docs/focal-map.md derives the focal
+ * map.
  *
  * Steps of scores come first. From the focal map on, or from the end of the chain, a row is held as the log-odds of its
  * top class and the weights of the others relative to the second: those stand for any row without overflow or loss.
  * A mixture is the steps of each member in turn, which end with its weight.
  */
 
-/* A step is three integers: its kind, where its numbers start, and how many there are. */
+/* A step is three integers: its kind (Opcode of program.py), where its numbers start, and how many there are. */
 enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEIGHT, ONE_VS_REST, UNIFORM, MEMBER };
 enum { LOGITS, TEMPERED, LOG_PROBABILITIES }; /* what an affine step is a map of */
-enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* LOST: a logarithm of what is too small for its digits */
+enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* Findings of program.py */
 
 #define ROUNDINGS ((real)4.0)
 #define LOWEST_FEATURE ((real)-87.0)

@@ -23,10 +23,8 @@ from refocal._arrays import (
     to_numpy,
 )
 from refocal.engine import c_engine
-from refocal.maps.chain import BLOCK, CODES, Chain, Program
-
-# As in apply.h.
-NOT_NUMBERS, NOT_PROBABILITIES, LOST = 1, 2, 4
+from refocal.engine.program import Findings, Opcode, Program, program_for, program_of
+from refocal.maps.chain import BLOCK, Chain
 
 
 class Applied(NamedTuple):
@@ -44,47 +42,46 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
     first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature
-    >>> found = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
-    >>> found is None or found.is_suspect
+    >>> applied = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
+    >>> applied is None or applied.is_suspect
     True
     """
     if on_gpu(logits):
-        return apply_there(chain, logits, log=log)
-    program = chain.program_for(logits)
+        return apply_on_gpu(chain, logits, log=log)
+    program = program_for(chain, logits)
     if program.n_classes not in (None, logits.shape[1]) or not c_engine.is_compiled():
         return None
-    if log and CODES.index("reweight") in program.steps[:, 0]:
+    if log and Opcode.REWEIGHT in program.steps[:, 0]:
         return None
     p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
-    n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
-    if n_threads == 1 and _is_known(logits, program) and _is_known(p, program) and p.dtype == logits.dtype:
-        seen = c_engine.apply(program, logits, p, log)
-    else:
-        run = functools.partial(_run, program, logits, p, log)
-        with ThreadPoolExecutor(n_threads) as threads:
-            parts = threads.map(run, row_blocks(logits.shape[0], logits.shape[1], BLOCK))
-            seen = functools.reduce(operator.or_, parts)
-    return None if seen & LOST else Applied(p, seen != NOT_PROBABILITIES)
+    findings = _apply_to_rows(program, logits, p, log=log)
+    if findings & Findings.LOST.value:
+        return None
+    # Where no row is bad and one is not a probability, the logits are what they should be.
+    return Applied(p, is_suspect=findings != Findings.NOT_PROBABILITIES.value)
 
 
-def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool = True) -> Applied | None:
-    """The same on a GPU, or the logarithms; None where its engine cannot read the rows.
+def apply_on_gpu(chain: Chain, logits: Array, *, log: bool = False, reports: bool = True) -> Applied | None:
+    """The same for logits in the memory of a GPU; None where its engine cannot read the rows.
 
-    Without `looks` nothing is suspect, and the host does not wait for the GPU.
+    Without `reports` nothing is suspect, and the host does not wait for the GPU.
     """
     if find_spec("triton") is None:
         return None
     from refocal.engine import triton_apply, triton_engine
 
-    program = chain.program
+    program = program_of(chain)
     if program.n_classes not in (None, logits.shape[1]):
         return None
-    x = program.before.scores(logits) if program.before.steps else logits
-    found = triton_apply.apply(program, x, log=log) if triton_engine.usable(x) else None
-    if found is None:
+    scores = program.before.scores(logits) if program.before.steps else logits
+    if not triton_engine.usable(scores):
         return None
-    p, seen = found
-    return Applied(p.to(logits.dtype), looks and triton_apply.is_suspect(seen))
+    applied = triton_apply.apply(program, scores, log=log)
+    if applied is None:
+        return None
+    p, findings = applied
+    is_suspect = reports and triton_apply.is_suspect(findings)
+    return Applied(p.to(logits.dtype), is_suspect)
 
 
 def probabilities_of(chain: Chain, logits: Array, *, log: bool = False) -> Array:
@@ -94,47 +91,70 @@ def probabilities_of(chain: Chain, logits: Array, *, log: bool = False) -> Array
     probability is next to 1; and so are chains with steps that an engine does not support, such as curves with jumps,
     whose ties are kept to the bit.
     """
-    is_array = isinstance(logits, np.ndarray) and logits.dtype.kind == "f"
-    if is_array and log:
-        is_array = logits.itemsize < 8 and not chain.program_for(logits).before.steps
-    if is_array or is_plain_tensor(logits):
-        found = apply(chain, logits.reshape(-1, logits.shape[-1]), log=log)
-        if found is not None:
-            return found.probabilities.reshape(logits.shape)
+    if _can_be_compiled(chain, logits, log=log):
+        applied = apply(chain, logits.reshape(-1, logits.shape[-1]), log=log)
+        if applied is not None:
+            return applied.probabilities.reshape(logits.shape)
     if log:
         return chain.log_probabilities(logits)
-    p = apply_to_tensor(chain, logits)
+    p = _apply_to_half_tensor(chain, logits)
     return chain.probabilities(logits) if p is None else p
 
 
-def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:
-    """The same for a tensor in half precision on the CPU, by blocks of rows; None for any other, and with gradients."""
-    if not (is_torch(logits) and logits.device.type == "cpu" and logits.dtype.itemsize == 2) or logits.requires_grad:
+def _can_be_compiled(chain: Chain, logits: Array, *, log: bool) -> bool:
+    """Whether `probabilities_of` these logits may be computed by an engine."""
+    if is_plain_tensor(logits):
+        return True
+    if not isinstance(logits, np.ndarray) or logits.dtype.kind != "f":
+        return False
+    if not log:
+        return True
+    return logits.itemsize < 8 and not program_for(chain, logits).before.steps
+
+
+def _apply_to_half_tensor(chain: Chain, logits: Array) -> Array | None:
+    """Probabilities of a tensor in half precision on the CPU, by blocks of rows; None for others and with gradients."""
+    is_half_tensor = is_torch(logits) and logits.device.type == "cpu" and logits.dtype.itemsize == 2
+    if not is_half_tensor or logits.requires_grad:
         return None
-    rows, p = logits.reshape(-1, logits.shape[-1]), namespace(logits).empty_like(logits)
-    for some in row_blocks(int(rows.shape[0]), int(rows.shape[1]), BLOCK):
-        found = apply(chain, to_numpy(rows[some].float()))
-        if found is None:
+    rows = logits.reshape(-1, logits.shape[-1])
+    p = namespace(logits).empty_like(logits)
+    for part in row_blocks(int(rows.shape[0]), int(rows.shape[1]), BLOCK):
+        applied = apply(chain, to_numpy(rows[part].float()))
+        if applied is None:
             return None
-        p.view(rows.shape)[some] = in_library_of(p, found.probabilities)
+        p.view(rows.shape)[part] = in_library_of(p, applied.probabilities)
     return p
 
 
-def _is_known(array: NDArray[Any], program: Program) -> bool:
-    size = array.itemsize
-    is_plain = array.dtype in c_engine.TAKEN and array.strides[1] == size and array.strides[0] % size == 0
-    return is_plain and array.flags.aligned and not program.before.steps
+def _apply_to_rows(program: Program, logits: NDArray[Any], p: NDArray[Any], *, log: bool) -> int:
+    """Run a program on all rows, by blocks in several threads if they are many: the bits of `Findings`."""
+    n_rows, n_classes = logits.shape
+    n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
+    takes_rows_as_they_are = (
+        not program.before.steps
+        and c_engine.is_readable(logits)
+        and c_engine.is_readable(p)
+        and p.dtype == logits.dtype
+    )
+    if n_threads == 1 and takes_rows_as_they_are:
+        return c_engine.apply(program, logits, p, log)
+    apply_to_block = functools.partial(_apply_to_block, program, logits, p, log)
+    with ThreadPoolExecutor(n_threads) as threads:
+        findings = threads.map(apply_to_block, row_blocks(n_rows, n_classes, BLOCK))
+        return functools.reduce(operator.or_, findings)
 
 
-def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], log: bool, some: slice) -> int:
-    """Some rows, converted to a dtype and layout that the kernel accepts."""
-    x, part = logits[some], p[some]
-    if not _is_known(x, program):
+def _apply_to_block(program: Program, logits: NDArray[Any], p: NDArray[Any], log: bool, rows: slice) -> int:
+    """Run a program on some rows, converted to a dtype and layout that the kernel reads: the bits of `Findings`."""
+    x = logits[rows]
+    target = p[rows]
+    if program.before.steps or not c_engine.is_readable(x):
         x = np.ascontiguousarray(program.before.scores(x))
-    if _is_known(part, program) and part.dtype == x.dtype:
-        return c_engine.apply(program, x, part, log)
-    made = np.empty(x.shape, dtype=x.dtype)
-    seen = c_engine.apply(program, x, made, log)
-    is_half = part.dtype == np.float16 and made.dtype == np.float32
-    part[...] = in_half(made) if is_half and not log else made
-    return seen
+    if not program.before.steps and c_engine.is_readable(target) and target.dtype == x.dtype:
+        return c_engine.apply(program, x, target, log)
+    converted = np.empty(x.shape, dtype=x.dtype)
+    findings = c_engine.apply(program, x, converted, log)
+    to_half = target.dtype == np.float16 and converted.dtype == np.float32 and not log
+    target[...] = in_half(converted) if to_half else converted
+    return findings

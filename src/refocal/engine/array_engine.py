@@ -1,4 +1,8 @@
-"""The engine of array functions, for every array library and device. See `protocol.Engine` for what it computes."""
+"""The engine of array functions, for every array library and device. See `protocol.Engine` for what it computes.
+
+Logits x are (N, C), labels y and weights (N,), and b = 1/T is called `slope`. Of each row the gaps to its top class,
+x_j - x_top, are used and not the logits: the top's is 0, and no exponential overflows.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,25 @@ from refocal.engine.protocol import Plan, missing
 from refocal.maps.row import gaps, normalise, softmax_row
 from refocal.maps.softmax import LabelDerivatives, derivatives, focal_gaps
 
-# Entries of a part: array functions make temporaries of its size, which should stay in the cache of a CPU and keep a
-# GPU busy.
-CACHE_PART, GPU_PART = 1 << 16, 1 << 24
-# What LARGE is to double precision: squares of such distances, a thousand times over, fit into single precision.
-LARGE_SINGLE = 1e17
-# Log-odds of what is certain, as in kernel.c.
-CERTAIN_LOG_ODDS = 1e8
+CACHE_PART = 1 << 16
+"""Entries of a part on a CPU: a temporary of that size takes 512 KB in double precision, which stay in the cache."""
 
-condense = levels = affine = missing
+GPU_PART = 1 << 24
+"""Entries of a part on a GPU, which keep it busy."""
+
+LARGE_SINGLE = 1e17
+"""What `LARGE` is to double precision: squares of such distances, a thousand times over, fit into single precision."""
+
+condense = missing
+levels = missing
+affine = missing
 
 
 def plan(logits: Array) -> Plan:
     """Parts sized for the CPU or the GPU, processed in turn: array libraries use threads of their own."""
     in_double = logits.dtype == namespace(logits).float64
     precision = float(np.finfo(np.float64 if in_double else np.float32).eps)
-    return Plan(GPU_PART if on_gpu(logits) else CACHE_PART, 1, precision)
+    return Plan(part_entries=GPU_PART if on_gpu(logits) else CACHE_PART, n_threads=1, precision=precision)
 
 
 def within_reach(x: Array) -> Array:
@@ -36,57 +43,77 @@ def within_reach(x: Array) -> Array:
     Their class has no probability either way; -inf stays.
     """
     xp = namespace(x)
-    lowest = xp.max(x, axis=-1, keepdims=True) - (LARGE if xp.finfo(x.dtype).bits > 32 else LARGE_SINGLE)
+    is_double = xp.finfo(x.dtype).bits > 32
+    lowest = xp.max(x, axis=-1, keepdims=True) - (LARGE if is_double else LARGE_SINGLE)
     return xp.where((x < lowest) & (x > -xp.inf), lowest, x)
 
 
 @without_warnings
 def temperature(x: Array, y: Array, weight: Array, slope: float, *, rough: bool = False) -> Array:
-    """See `Engine.temperature`."""
+    """See `Engine.temperature`.
+
+    With gaps d_j and q = softmax(b d), the log-loss is log Σ_j exp(b d_j) - b d_y. Its derivatives in b are
+    E_q[d] - d_y and Var_q[d].
+    """
     xp, x = _prepared(x)
-    raw, is_top = gaps(xp, x, 1.0)
-    q = xp.exp(raw * slope)
-    norm = 1.0 + xp.sum(xp.where(is_top, 0.0, q), axis=-1)
-    raw = xp.where(raw == -xp.inf, 0.0, raw)
-    mean = xp.sum(q * raw, axis=-1) / norm
-    label = take_label(raw, y)
-    terms = (
-        xp.log1p(norm - 1.0) - label * slope,
-        mean - label,
-        xp.sum(q * raw**2, axis=-1) / norm - mean**2,
-    )
-    return _sums(xp, terms, weight)
+    gap, is_top = gaps(xp, x, 1.0)
+    exp_gap = xp.exp(gap * slope)
+    norm = 1.0 + xp.sum(xp.where(is_top, 0.0, exp_gap), axis=-1)
+    gap = xp.where(gap == -xp.inf, 0.0, gap)  # an impossible class has no weight: 0 · inf would be NaN
+    mean_gap = xp.sum(exp_gap * gap, axis=-1) / norm
+    label_gap = take_label(gap, y)
+    log_loss = xp.log1p(norm - 1.0) - label_gap * slope
+    first_derivative = mean_gap - label_gap
+    second_derivative = xp.sum(exp_gap * gap**2, axis=-1) / norm - mean_gap**2
+    return _sums(xp, (log_loss, first_derivative, second_derivative), weight)
 
 
 @without_warnings
 def focal(x: Array, y: Array, weight: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
     """See `Engine.focal`."""
     xp, x = _prepared(x)
-    return -_sums(xp, _flat(xp, derivatives(xp, x, y, gamma, 1.0 / slope)), weight)
+    log_p = derivatives(xp, x, y, gamma, 1.0 / slope)
+    return -_sums(xp, _value_and_derivatives(log_p), weight)
 
 
 @without_warnings
 def split(x: Array, y: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
-    """See `Engine.split`."""
+    """See `Engine.split`.
+
+    With ℓ = log p of the top class, the others have log(1-p) together, whose derivatives follow from those of ℓ by the
+    chain rule: d log(1-p) / dℓ = -p/(1-p) and d² log(1-p) / dℓ² = -p/(1-p)². The log-odds are ℓ - log(1-p).
+    """
+    certain_log_odds = 1e8  # where no other class can occur, as in kernel.c
+
     xp, x = _prepared(x)
     top = xp.argmax(x, axis=-1)
-    label, at_top = (_flat(xp, derivatives(xp, x, each, gamma, 1.0 / slope)) for each in (y, top))
-    log_p, g, b, gg, gb, bb = at_top
-    # By the chain rule from log p of the top class: what the others have, log(1-p), where they can occur at all.
-    rest = -xp.expm1(log_p)
-    some, safe = rest > 0.0, xp.where(rest > 0.0, rest, 1.0)
-    fall = -xp.exp(log_p) / safe
-    second = (fall * (gg + g / safe * g), fall * (gb + g / safe * b), fall * (bb + b / safe * b))
-    others = (xp.where(some, xp.log(safe), log_p - CERTAIN_LOG_ODDS), fall * g, fall * b, *second)
-    parts = [[of - of_others for of, of_others in zip(each, others, strict=True)] for each in (at_top, label)]
-    parts[1] = [xp.where(y == top, 0.0, each) for each in parts[1]]
-    return xp.stack([xp.stack(part) for part in parts])
+    of_label = _value_and_derivatives(derivatives(xp, x, y, gamma, 1.0 / slope))
+    of_top = _value_and_derivatives(derivatives(xp, x, top, gamma, 1.0 / slope))
+    log_p, g, b, gg, gb, bb = of_top
+
+    not_p = -xp.expm1(log_p)
+    others_possible = not_p > 0.0
+    not_p = xp.where(others_possible, not_p, 1.0)
+    log_not_p = xp.where(others_possible, xp.log(not_p), log_p - certain_log_odds)
+    by_log_p = -xp.exp(log_p) / not_p
+    of_others = (
+        log_not_p,
+        by_log_p * g,
+        by_log_p * b,
+        by_log_p * (gg + g / not_p * g),
+        by_log_p * (gb + g / not_p * b),
+        by_log_p * (bb + b / not_p * b),
+    )
+    log_odds = [at_top - rest for at_top, rest in zip(of_top, of_others, strict=True)]
+    log_share = [xp.where(y == top, 0.0, at_label - rest) for at_label, rest in zip(of_label, of_others, strict=True)]
+    return xp.stack([xp.stack(log_odds), xp.stack(log_share)])
 
 
-def _flat(xp: Any, found: LabelDerivatives) -> tuple[Array, ...]:
+def _value_and_derivatives(log_p: LabelDerivatives) -> tuple[Array, ...]:
     """The value and its derivatives γ, b, γγ, γb, bb."""
-    (g, b), hessian = (found.gradient[..., i] for i in (0, 1)), found.hessian
-    return found.log_p, g, b, hessian[..., 0, 0], hessian[..., 0, 1], hessian[..., 1, 1]
+    gradient = log_p.gradient
+    hessian = log_p.hessian
+    return log_p.log_p, gradient[..., 0], gradient[..., 1], hessian[..., 0, 0], hessian[..., 0, 1], hessian[..., 1, 1]
 
 
 @without_warnings
@@ -94,37 +121,56 @@ def predict(x: Array, y: Array, gammas: tuple[float, ...], slope: float, *, roug
     """See `Engine.predict`."""
     xp, x = _prepared(x)
     row = softmax_row(xp, x, 1.0 / slope)
-    parts = []
+    of_gammas = []
     for gamma in gammas:
         gap = row.gap if gamma == 0.0 else focal_gaps(xp, row, gamma)
-        others = xp.where(row.is_top, 0.0, xp.exp(gap))
-        total = xp.sum(others, axis=-1)
-        top = 1.0 / (1.0 + total)
-        squares = (1.0 + xp.sum(others * others, axis=-1)) * top * top
-        parts.append(xp.stack([take_label(gap, y) - xp.log1p(total), top, squares]))
-    return xp.stack(parts, axis=1)
+        others = xp.where(row.is_top, 0.0, xp.exp(gap))  # p_j / p_top
+        sum_of_others = xp.sum(others, axis=-1)
+        confidence = 1.0 / (1.0 + sum_of_others)
+        squares = (1.0 + xp.sum(others * others, axis=-1)) * confidence * confidence
+        label_log_p = take_label(gap, y) - xp.log1p(sum_of_others)
+        of_gammas.append(xp.stack([label_log_p, confidence, squares]))
+    return xp.stack(of_gammas, axis=1)
 
 
 @without_warnings
 def vector(x: Array, y: Array, weight: Array, parameters: Array, *, rough: bool = False) -> Array:
-    """See `Engine.vector`; in double precision."""
-    xp, n = namespace(x), x.shape[1]
-    x, device = xp.astype(x, xp.float64), getattr(x, "device", None)
+    """See `Engine.vector`; in double precision.
+
+    With η = w x + b and p = softmax(η), the log-loss -log p_y has the gradient p - e_y in η, where e_y is 1 at the
+    label, and the diagonal p (1-p) of its Hessian. Those in w have factors x, and x² on the diagonal.
+    """
+    xp = namespace(x)
+    n_rows, n_classes = x.shape
+    x = xp.astype(x, xp.float64)
+    device = getattr(x, "device", None)
     parameters = xp.asarray(parameters, device=device)
-    log_p = normalise(xp, *gaps(xp, x * parameters[:n] + parameters[n:], 1.0))
+    log_p = normalise(xp, *gaps(xp, x * parameters[:n_classes] + parameters[n_classes:], 1.0))
     p = xp.exp(log_p)
-    bend, off = p * (1.0 - p), p - xp.astype(xp.arange(n, device=device) == y[:, None], x.dtype)
-    share = xp.ones(x.shape[0], dtype=x.dtype, device=device) if weight is None else weight
-    sums = [share @ each for each in (off * x, off, bend * x * x, bend * x, bend)]
-    return xp.concat([-(share @ take_label(log_p, y))[None], *sums])
+    is_label = xp.arange(n_classes, device=device) == y[:, None]
+    gradient = p - xp.astype(is_label, x.dtype)
+    curvature = p * (1.0 - p)
+    if weight is None:
+        weight = xp.ones(n_rows, dtype=x.dtype, device=device)
+    sums = (
+        -(weight @ take_label(log_p, y))[None],
+        weight @ (gradient * x),
+        weight @ gradient,
+        weight @ (curvature * x * x),
+        weight @ (curvature * x),
+        weight @ curvature,
+    )
+    return xp.concat(sums)
 
 
 @without_warnings
 def inspect(x: Array, y: Array) -> tuple[Array, Array]:
     """See `Engine.inspect`."""
     xp, x = _prepared(x)
-    row = gaps(xp, x, 1.0)
-    return take_label(row.is_top, y), -xp.sum(xp.where(row.gap > -xp.inf, row.gap, 0.0))
+    gap, is_top = gaps(xp, x, 1.0)
+    correct = take_label(is_top, y)
+    distance = -xp.sum(xp.where(gap > -xp.inf, gap, 0.0))
+    return correct, distance
 
 
 def _prepared(x: Array) -> tuple[Any, Array]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from copy import copy
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,8 +42,8 @@ class RowPredictions(NamedTuple):
 
     In float64, as NumPy arrays; or where the logits are, on a GPU, if asked for `there`.
 
-    >>> (found,) = Block(np.log([[0.8, 0.2]]), np.array([1])).predictions((0.0,), 1.0)
-    >>> found.confidence.round(3), found.squares.round(3)
+    >>> (predictions,) = Block(np.log([[0.8, 0.2]]), np.array([1])).predictions((0.0,), 1.0)
+    >>> predictions.confidence.round(3), predictions.squares.round(3)
     (array([0.8]), array([0.68]))
     """
 
@@ -53,12 +53,12 @@ class RowPredictions(NamedTuple):
 
 
 class Tops(NamedTuple):
-    """Whether each row's largest logit (the first of equal ones) belongs to its label, on the device of the logits;
-    and the sum of the distances from the largest to all others.
-    """
+    """What is known of the largest logit of each row, the first of equal ones."""
 
     correct: Array
+    """Whether it belongs to the label, on the device of the logits."""
     gap: float
+    """The sum of the distances from it to all others, over all rows."""
 
 
 class Block(Dataset):
@@ -76,35 +76,70 @@ class Block(Dataset):
     """
 
     in_memory = True
-    counts: NDArray[np.float32] | None = None
-    """How many classes each entry stands for, in rows that are `condensed`."""
-    label_of_row: Indices | None = None
-    """Of rows of a multi-label model, the label that each is about."""
 
     def __init__(
-        self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Vector | None = None,
+        groups: Groups | None = None,
+        *,
+        input: str = "logits",  # noqa: A002
+        floor: float | None = None,
+        classes: NDArray[Any] | None = None,
+        counts: NDArray[np.float32] | None = None,
+        label_of_row: Indices | None = None,
     ) -> None:
-        self.passes, self.memo = 0, {}
+        self.passes = 0
+        self.memo = {}
         self.on_gpu = on_gpu(logits)
         if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and not is_bfloat16(logits):
-            logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
-        self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
-        self.n_rows, self.n_classes = map(int, logits.shape)
+            logits = to_numpy(logits)  # the same memory, seen by NumPy
+            labels = to_numpy(labels)
+        self.logits = logits
+        self.labels = labels
+        self.weight = weight
+        self.groups = groups or {}
+        self.input = input
+        self.floor = floor
+        self.classes = classes
+        self.counts = counts
+        """How many classes each entry stands for, in rows that are `condensed`; None: one each."""
+        self.label_of_row = label_of_row
+        """Of rows of a multi-label model, the label that each is about."""
+        n_rows, n_classes = logits.shape
+        self.n_rows = int(n_rows)
+        self.n_classes = int(n_classes)
         self.total_weight = float(self.n_rows) if weight is None else float(weight.sum())
         self.engine, self.plan = engine_for(logits)
         self.precision = self.plan.precision
-        self._weight: Array = weight
+        self._device_weight: Array = weight
         if weight is not None and self.on_gpu:
-            self._weight = namespace(logits).asarray(weight, device=logits.device)
+            self._device_weight = namespace(logits).asarray(weight, device=logits.device)
+        self._levels: dict[tuple[str, float, bool], Array] = {}
+        """The levels of the rows for `affine_sums`, by kind of features, temperature and whether they are exact."""
 
     @classmethod
-    def of(cls, rows: Predictions, floor: float | None = None) -> Block:
-        """Checked rows of `refocal.rows` as logits; of probabilities their logarithms, which are at least `floor`."""
+    def of(cls, rows: Predictions, floor: float | None = None, *, read_as: str | None = None) -> Block:
+        """Checked rows of `refocal.rows` as logits; of probabilities their logarithms, which are at least `floor`.
+
+        `read_as` is what the columns held when they were read, where `rows` no longer say so.
+        """
         logits = raise_zeros(as_logits(rows.values, rows.input), floor)
-        block = cls(logits, indices_beside(logits, rows.labels), rows.weight, rows.groups)
-        block.input = rows.input
-        block.floor = floor
-        block.classes = rows.classes
+        return cls(
+            logits,
+            indices_beside(logits, rows.labels),
+            rows.weight,
+            rows.groups,
+            input=rows.input if read_as is None else read_as,
+            floor=floor,
+            classes=rows.classes,
+        )
+
+    def with_classes(self, classes: NDArray[Any]) -> Block:
+        """The same rows with these names of the classes."""
+        block = copy(self)
+        block.classes = classes
         return block
 
     def reduce(self, task: Pass[Any]) -> Any:
@@ -120,7 +155,8 @@ class Block(Dataset):
         if self.on_gpu and not isinstance(rows, slice):
             rows = namespace(self.logits).asarray(rows, device=self.logits.device)
         is_index = isinstance(self.logits, np.ndarray) and not isinstance(rows, slice) and rows.dtype.kind == "i"
-        logits = self.logits.take(rows, axis=0) if is_index else self.logits[rows, :]  # a third of the time
+        # `take` needs a third of the time of indexing.
+        logits = self.logits.take(rows, axis=0) if is_index else self.logits[rows, :]
         return Block(logits, self.labels[rows], weight, groups)
 
     def part(self, n_rows: int) -> Block:
@@ -129,23 +165,23 @@ class Block(Dataset):
 
     def condensed(self, unit: float, fine: int = FINE_BINS) -> Block:
         """Rows of a few hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
-        can_be = self.plan.has_condense and self.n_classes >= OCTAVES << fine
-        if not can_be or self.tops.gap >= LARGE_SINGLE:
+        has_many_classes = self.n_classes >= OCTAVES << fine
+        if not (self.plan.has_condense and has_many_classes) or self.tops.gap >= LARGE_SINGLE:
             return self
         self.passes += 1
-        parts = self._over_parts(self.engine.condense, unit, fine)
+        parts = self._over_parts(lambda rows: self.engine.condense(self.logits[rows], self.labels[rows], unit, fine))
         width = max(part.shape[2] for part in parts)
-        gaps, counts = (
-            np.full((self.n_rows, width), -np.inf, dtype=np.float32),
-            np.zeros((self.n_rows, width), np.float32),
-        )
+        gaps = np.full((self.n_rows, width), -np.inf, dtype=np.float32)
+        counts = np.zeros((self.n_rows, width), dtype=np.float32)
         first = 0
         for part in parts:
-            rows = slice(first, first := first + part.shape[1])
-            gaps[rows, : part.shape[2]], counts[rows, : part.shape[2]] = part
-        block = Block(gaps, np.where(self.correct, 0, 1), self.weight)
-        block.counts = counts
-        return block
+            _, n_rows, part_width = part.shape
+            rows = slice(first, first + n_rows)
+            gaps[rows, :part_width] = part[0]
+            counts[rows, :part_width] = part[1]
+            first += n_rows
+        labels = np.where(self.correct, 0, 1)  # the top class comes first, then that of the label
+        return Block(gaps, labels, self.weight, counts=counts)
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of about `n_rows` of the rows."""
@@ -154,15 +190,17 @@ class Block(Dataset):
     @cached_property
     def tops(self) -> Tops:
         """The engine's results about the largest logits, computed once."""
-        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
-        found = namespace(*correct).concat(correct)
-        return Tops(found if self.on_gpu else to_numpy(found), sum(map(float, distances)))
+        parts = self._over_parts(lambda rows: self.engine.inspect(self.logits[rows], self.labels[rows]))
+        of_parts = [correct for correct, _ in parts]
+        correct = namespace(*of_parts).concat(of_parts)
+        distance = sum(float(part_distance) for _, part_distance in parts)
+        return Tops(correct if self.on_gpu else to_numpy(correct), distance)
 
     @cached_property
     def correct(self) -> Flags:
         """Whether each row's largest logit belongs to its label, as a NumPy array."""
-        found: Flags = to_numpy(self.tops.correct)
-        return found
+        correct: Flags = to_numpy(self.tops.correct)
+        return correct
 
     @property
     def mean_gap(self) -> float:  # type: ignore[override]
@@ -182,16 +220,25 @@ class Block(Dataset):
             "focal": self.engine.focal,
             "vector": self.engine.vector,
         }
-        parts = self._over_parts(passes[name], *settings, rough=rough, weighted=True)
+        function = passes[name]
+        # The features of vector scaling are of bounded size, so that single precision always holds them.
+        is_rough = self._is_rough(rough, is_bounded=name == "vector")
+
+        def sums_of(rows: slice) -> Array:
+            weight = None if self._device_weight is None else self._device_weight[rows]
+            return function(self.logits[rows], self.labels[rows], weight, *settings, **self._options(rows, is_rough))
+
+        parts = self._over_parts(sums_of)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))  # one transfer from the device for all parts
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
         """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
-        known = ("levels", kind, temperature, exact)
-        if known not in self.memo:
-            self.memo[known] = self.engine.levels(self.logits, kind, temperature, exact=exact)
-        found = self.engine.affine(self.logits, self.labels, self._weight, self.memo[known], temperature, parameters)
-        return np.asarray(to_numpy(found))
+        key = (kind, temperature, exact)
+        if key not in self._levels:
+            self._levels[key] = self.engine.levels(self.logits, kind, temperature, exact=exact)
+        levels = self._levels[key]
+        sums = self.engine.affine(self.logits, self.labels, self._device_weight, levels, temperature, parameters)
+        return np.asarray(to_numpy(sums))
 
     def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
         """Log-odds of the top class and the logarithm of the label's share among the others, with their derivatives.
@@ -199,7 +246,15 @@ class Block(Dataset):
         Both are rows of six, (2, 6, N): the value and its derivatives γ, b, γγ, γb, bb; b = 1/T.
         """
         self.passes += 1
-        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=rough)
+        slope = 1.0 / temperature
+        is_rough = self._is_rough(rough)
+
+        def split_of(rows: slice) -> Array:
+            return self.engine.split(
+                self.logits[rows], self.labels[rows], gamma, slope, **self._options(rows, is_rough)
+            )
+
+        parts = self._over_parts(split_of)
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1)
         return table.astype(np.float64, copy=False)
 
@@ -208,7 +263,15 @@ class Block(Dataset):
     ) -> list[RowPredictions]:
         """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
-        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough)
+        slope = 1.0 / temperature
+        is_rough = self._is_rough(rough)
+
+        def predict_of(rows: slice) -> Array:
+            return self.engine.predict(
+                self.logits[rows], self.labels[rows], gammas, slope, **self._options(rows, is_rough)
+            )
+
+        parts = self._over_parts(predict_of)
         table = parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-1)  # one part is not copied
         table = table.double() if self.on_gpu and there else to_numpy(table).astype(np.float64, copy=False)
         return [RowPredictions(*table[:, i]) for i in range(len(gammas))]
@@ -217,37 +280,35 @@ class Block(Dataset):
         """The weighted mean of one number per row."""
         if self.weight is None:
             return float(values.mean())
-        return float(values @ (self.weight if isinstance(values, np.ndarray) else self._weight)) / self.total_weight
+        weight = self.weight if isinstance(values, np.ndarray) else self._device_weight
+        return float(values @ weight) / self.total_weight
 
-    def _over_parts(
-        self, function: Callable[..., T], *settings: Any, rough: bool | None = None, weighted: bool = False
-    ) -> list[T]:
-        """The results of a pass of the engine for each part of the rows.
+    def _is_rough(self, rough: bool, *, is_bounded: bool = False) -> bool:
+        """Whether a pass that may be `rough` is: where there is such a mode and single precision holds the numbers.
 
-        The parts and their order are the same whatever the number of threads, and so are sums over them. A pass that
-        may be `rough` is where there is such a mode and it can hold the logits; None: the pass has no such mode.
+        `is_bounded`: it does whatever the logits are.
         """
-        plan, options = self.plan, {}
-        if rough is not None and (rough or plan.is_rough) and plan.has_rough:
-            # The features of vector scaling are of bounded size.
-            options = {"rough": True} if function is self.engine.vector or self.tops.gap < LARGE_SINGLE else {}
-        columns = (self.logits, self.labels, self._weight) if weighted else (self.logits, self.labels)
-        counts = self.counts if options else None
-        parts = row_blocks(self.n_rows, self.n_classes, plan.part_entries)
-        calls = (
-            partial(
-                function,
-                *(None if column is None else column[rows] for column in columns),
-                *settings,
-                **(options if counts is None else options | {"counts": counts[rows]}),
-            )
-            for rows in parts
-        )
-        n_threads = min(plan.n_threads, len(parts))
+        if not (rough or self.plan.is_rough) or not self.plan.has_rough:
+            return False
+        return is_bounded or self.tops.gap < LARGE_SINGLE
+
+    def _options(self, rows: slice, is_rough: bool) -> dict[str, Any]:
+        """The keyword arguments of a pass over some rows: those of condensed rows have counts in the rough mode."""
+        if not is_rough:
+            return {}
+        return {"rough": True} if self.counts is None else {"rough": True, "counts": self.counts[rows]}
+
+    def _over_parts(self, function: Callable[[slice], T]) -> list[T]:
+        """The results of a function of each part of the rows.
+
+        The parts and their order are the same whatever the number of threads, and so are sums over them.
+        """
+        parts = row_blocks(self.n_rows, self.n_classes, self.plan.part_entries)
+        n_threads = min(self.plan.n_threads, len(parts))
         if n_threads == 1:
-            return list(map(operator.call, calls))
+            return [function(rows) for rows in parts]
         with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(operator.call, calls))
+            return list(pool.map(function, parts))
 
 
 def engine_for(logits: Array) -> tuple[Engine, Plan]:

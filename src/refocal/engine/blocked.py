@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import methodcaller
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -42,25 +41,34 @@ from refocal.rows.scores import floor_of_zeros, raise_zeros
 
 T = TypeVar("T")
 
-# Rows and entries of the sample that Newton's method starts with: cheap to transfer.
-START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
-# What the logarithm of a zero is read as, before all rows are known.
-ZERO = math.log(SMALLEST)
+START_ROWS = 2_000
+"""The most rows of the sample that Newton's method starts with, which are sent from other machines."""
+
+FEWEST_START_ROWS = 64
+"""Its fewest rows, however many classes they have."""
+
+LOG_OF_ZERO = math.log(SMALLEST)
+"""What the logarithm of a zero is read as, before all rows are known."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Inspected:
     """The result of the first pass."""
 
     weight: float
+    """The sum of the weights, or the number of rows where there are none."""
     n_used: int
     """The number of rows with a weight above 0."""
     gap: float
+    """The sum of the distances from the top logit of each row to the others."""
     lowest: int
+    """The lowest label."""
     highest: int
+    """The highest label."""
     sum_of_parts: int | None
     """The common sum of the inspected rows, if they could be probabilities or percentages."""
     precision: float
+    """The machine epsilon that the rows are computed in."""
     floor: float | None
     """The logarithm of half the smallest probability that is not 0, where the rows are probabilities."""
     sample: CountedSample
@@ -106,7 +114,11 @@ class BlockedDataset(Dataset):
         self.n_classes = reader.n_classes
         self.input = reader.input
         self._n_sample = 0
+        """The number of rows of the sample that the first pass took; 0 before it."""
         self._unit = 1.0
+        """The factor of all weights."""
+        self._n_left_out = 0
+        """Rows without a label, or of weight 0, in the first pass."""
         self._counted: tuple[int, int] | None = None
         """The rows used and skipped by the first pass."""
 
@@ -114,17 +126,19 @@ class BlockedDataset(Dataset):
     def reader(self) -> RowReader:
         """How raw rows are read; where labels could be names or column numbers, one pass over all of them tells."""
         if self._reader.needs_labels:
-            of_all, _ = self.go_through(Pass(_labels_of, _either_labels, of_raw_rows=True))  # type: ignore[arg-type]
-            distinct, shapes = of_all.answer or (set(), set())
-            self._reader = self._reader.with_labels(distinct, has_one_column=shapes == {1})
+            collect = Pass(_labels_of, _RawLabels.merge, of_raw_rows=True)  # type: ignore[arg-type]
+            result, _ = self.go_through(collect)
+            labels = _RawLabels(set(), set()) if result.answer is None else result.answer
+            self._reader = self._reader.with_labels(labels.distinct, has_one_column=labels.n_axes == {1})
         return self._reader
 
     def described(self) -> str:
         """What is read and how it is understood, in one line."""
         reader = self.reader
-        by = "" if reader.label_map is None else reader.label_map.by
+        labels_by = "" if reader.label_map is None else reader.label_map.by
         classes = tuple(range(self.n_classes)) if self.classes is None else tuple(self.classes.tolist())
-        return replace(reader.source, labels_by=by).sentence(classes, 1 if self.n_classes == 2 else None)
+        positive = 1 if self.n_classes == 2 else None
+        return replace(reader.source, labels_by=labels_by).sentence(classes, positive)
 
     def reader_for(self, task: Pass[Any]) -> RowReader:
         """The reader of a pass: one over raw rows is the pass that tells how labels are read."""
@@ -169,23 +183,68 @@ class BlockedDataset(Dataset):
 
     def start(self, *, look: bool = False, n_rows: int = 0) -> None:
         """The first pass: rows are checked, counted and sampled, at least `n_rows` of them."""
-        n_start = max(FEWEST_START_ROWS, min(START_ROWS, START_ENTRIES // self.n_classes))
+        most_start_entries = 1 << 15  # 128 KB in single precision, as they are sent
+
+        n_start = max(FEWEST_START_ROWS, min(START_ROWS, most_start_entries // self.n_classes))
         n_sample = max(n_rows, sample_rows(self.n_classes)) if look else n_start
         if self._n_sample >= n_sample:
             return
-        # Keys are uniform: blocks need not send rows whose keys are beyond those of the sample of all of them.
-        share = 1.0 if self.n_given is None else (n_sample + 8.0 * n_sample**0.5) / max(self.n_given, 1)
+        inspected = self._inspect_with_sample(n_sample, n_start)
+        if inspected is None:
+            raise self._error_without_rows()
+        self._check_inspected(inspected)
+        inspected = self._with_frequent_rows(inspected)
+        self._unit = weight_unit(inspected.weight, inspected.n_used)
+        self.total_weight = self._unit * inspected.weight
+        self.precision = inspected.precision
+        self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
+        self.floor = inspected.floor
+        self._start = inspected
+        self._n_sample = n_sample
+
+    def _inspect_with_sample(self, n_sample: int, n_start: int) -> Inspected | None:
+        """The result of the first pass with a sample of `n_sample` different rows, where there are so many.
+
+        Keys are uniform: of n rows with the smallest keys among N, nearly all have keys below the share (n + 8 √n) / N,
+        eight standard deviations above the mean. Blocks need not send rows of larger keys.
+        """
+        if self.n_given is None:
+            return self._inspect(n_sample, n_start, share=1.0)
+        share = (n_sample + 8.0 * n_sample**0.5) / max(self.n_given, 1)
         inspected = self._inspect(n_sample, n_start, share)
         if inspected is not None and share < 1.0 and inspected.n_sampled < n_sample:
             # Rows repeat, or many were skipped, so that fewer different rows than expected were sent.
-            inspected = self._inspect(n_sample, n_start, 1.0)
+            return self._inspect(n_sample, n_start, share=1.0)
+        return inspected
+
+    def _inspect(self, n_sample: int, n_start: int, share: float) -> Inspected | None:
+        """The result of the first pass, None without rows."""
+        task = Pass(
+            map=partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share),
+            merge=partial(_merge, n_sample=n_sample),
+            finish=partial(_for_client, n_sample, n_start),
+            check=True,
+        )
+        result, self._ask = self._counted_pass(task)
+        self._n_left_out = result.n_left_out
+        self.n_rows = result.n_rows
+        self.n_skipped = result.n_skipped
+        self._frequent = None
+        inspected: Inspected | None = result.answer
+        return inspected
+
+    def _error_without_rows(self) -> DataError | ShapeError:
+        """The error of a first pass that has met no rows to use."""
         function = self.reader.function
-        if inspected is None:
-            if self._n_left_out:
-                expected = "above 0 for at least one row that has a label"
-                raise DataError("sample_weight", function, expected=expected, got="a sum of 0")
-            skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
-            raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
+        if self._n_left_out:
+            expected = "above 0 for at least one row that has a label"
+            return DataError("sample_weight", function, expected=expected, got="a sum of 0")
+        skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
+        return ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
+
+    def _check_inspected(self, inspected: Inspected) -> None:
+        """Refuse weights of an absurd sum and labels of one class; warn where logits look like probabilities."""
+        function = self.reader.function
         if not SMALL <= inspected.weight <= LARGE:
             expected = f"of a sum between {SMALL:g} and {LARGE:g}"
             raise DataError("sample_weight", function, expected=expected, got=f"a sum of {inspected.weight:g}")
@@ -194,28 +253,19 @@ class BlockedDataset(Dataset):
             raise LabelError("y", function, expected="of at least two classes", got=got)
         if inspected.sum_of_parts is not None:
             warn_of_sums(inspected.sum_of_parts, "X", function)
-        if inspected.candidates is not None and len(inspected.candidates):
-            count = partial(_counted_candidates, inspected.candidates, ZERO if self.input == "probabilities" else None)
-            self._frequent = self._counted_pass(Pass(count, joined))[0].answer
-            before = inspected.frequent
-            inspected.frequent = self._frequent if before is None else joined(before, self._frequent)
-        self._unit = weight_unit(inspected.weight, inspected.n_used)
-        self.total_weight, self.precision = self._unit * inspected.weight, inspected.precision
-        self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
-        self.floor = inspected.floor
-        self._start, self._n_sample = inspected, n_sample
 
-    def _inspect(self, n_sample: int, n_start: int, share: float) -> Inspected | None:
-        """The result of the first pass, None without rows."""
-        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share)
-        finish = partial(_start, n_sample, n_start)
-        answer, self._ask = self._counted_pass(Pass(look_at, partial(_merge, n_sample=n_sample), finish, True))
-        self._n_left_out = answer.n_left_out
-        self.n_rows = answer.n_rows
-        self.n_skipped = answer.n_skipped
-        self._frequent = None
-        inspected: Inspected | None = answer.answer
-        return inspected
+    def _with_frequent_rows(self, inspected: Inspected) -> Inspected:
+        """The same with the rows that may be frequent counted, by another pass where there are such rows."""
+        if inspected.candidates is None or not len(inspected.candidates):
+            return inspected
+        log_of_zero = LOG_OF_ZERO if self.input == "probabilities" else None
+        count = partial(_counted_candidates, inspected.candidates, log_of_zero)
+        result, _ = self._counted_pass(Pass(count, joined))
+        counted_rows: CountedRows = result.answer
+        self._frequent = counted_rows
+        if inspected.frequent is None:
+            return replace(inspected, frequent=counted_rows)
+        return replace(inspected, frequent=joined(inspected.frequent, counted_rows))
 
     def reduce(self, task: Pass[Any], *, raised: bool = True) -> Any:
         """The answer of all blocks, one pass; without `raised`, zeros are left as they were read."""
@@ -223,36 +273,37 @@ class BlockedDataset(Dataset):
         floor = self.floor if raised else None
         if floor is not None or self._unit != 1.0:
             task = replace(task, map=partial(_with_limits, task.map, floor, self._unit))
-        return self._counted_pass(task)[0].answer
+        result, _ = self._counted_pass(task)
+        return result.answer
 
     def _counted_pass(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """One pass, which must see as many rows as the first.
 
         A source that yields other rows later, or a `map` that loses answers, would give a result of no data at all.
         """
-        n_known = self.n_given
-        found, ask = self.go_through(task)
-        counts = (found.n_rows, found.n_skipped)
+        n_given = self.n_given
+        result, ask = self.go_through(task)
+        counts = (result.n_rows, result.n_skipped)
         function = self.reader.function
         if self._counted is None:
-            if n_known is not None and found.n_seen != n_known:
-                expected = f"{n_known:,} rows, as its parts say"
-                raise DataError("X", function, expected=expected, got=f"{found.n_seen:,} rows in the first pass")
+            if n_given is not None and result.n_seen != n_given:
+                expected = f"{n_given:,} rows, as its parts say"
+                raise DataError("X", function, expected=expected, got=f"{result.n_seen:,} rows in the first pass")
             self._counted = counts
         if counts != self._counted:
             expected = f"the same in every pass: {_rows_text(*self._counted)}"
             raise DataError("X", function, expected=expected, got=f"{_rows_text(*counts)} in a later pass")
-        return found, ask
+        return result, ask
 
     def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:
         """Sums over all rows that a pass of the engine computes."""
-        return np.asarray(self.reduce(Pass(methodcaller("sums", name, *settings, rough=rough), np.add)))
+        task = Pass(map=partial(_sums_of_block, name, settings, rough), merge=np.add)
+        return np.asarray(self.reduce(task))
 
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        frequent = self._start.frequent
-        few: Block = _of_sample(lambda block: block, n_rows, self.floor, self._unit, frequent, self._start)
-        return few
+        sample = block_of(self._start.sample, self._start.frequent, n_rows, self._start.n_used)
+        return _limited(sample, self.floor, self._unit)
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
@@ -261,16 +312,30 @@ class BlockedDataset(Dataset):
         return answer
 
 
-def _labels_of(raw: RawRows) -> tuple[set[Any], set[int]]:
+@dataclass(frozen=True)
+class _RawLabels:
+    """What is known of the labels of raw rows before any is read."""
+
+    distinct: set[Any]
+    n_axes: set[int]
+    """The numbers of axes of the scores beside them."""
+
+    def merge(self, other: _RawLabels) -> _RawLabels:
+        """Those of both."""
+        return _RawLabels(self.distinct | other.distinct, self.n_axes | other.n_axes)
+
+
+def _labels_of(raw: RawRows) -> _RawLabels:
     """The distinct labels of raw rows, and the number of axes of their scores."""
     labels = to_numpy(raw_labels(raw.labels, "y", "fit").values)
     if labels.dtype.kind == "f":
         labels = labels[np.isfinite(labels)]  # what is missing says nothing of the others
-    return set(distinct_labels(labels, "y", "fit")), {int(np.ndim(raw.values))}
+    return _RawLabels(set(distinct_labels(labels, "y", "fit")), {int(np.ndim(raw.values))})
 
 
-def _either_labels(first: tuple[set[Any], set[int]], second: tuple[set[Any], set[int]]) -> tuple[set[Any], set[int]]:
-    return first[0] | second[0], first[1] | second[1]
+def _sums_of_block(name: Summed, settings: tuple[Any, ...], rough: bool, block: Block) -> Vector:
+    """The sums over the rows of a block that a pass of its engine computes."""
+    return block.sums(name, *settings, rough=rough)
 
 
 def _rows_text(n_used: int, n_skipped: int) -> str:
@@ -283,15 +348,20 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
     Of the rows that could be in the sample those with the lowest `share` of all keys are sent, unless most rows repeat:
     then there are few different ones.
     """
-    keys = row_keys(block, ZERO if zeros else None)
+    keys = row_keys(block, LOG_OF_ZERO if zeros else None)
     weight = block.weight
-    is_used = None if weight is None or weight.all() else weight > 0.0
-    used = block if is_used is None else block.take(is_used)
-    used_keys = keys if is_used is None else keys[is_used]
+    used = block
+    used_keys = keys
+    if weight is not None and not weight.all():
+        is_used = weight > 0.0
+        used = block.take(is_used)
+        used_keys = keys[is_used]
     n_checked = n_sample
     if share < 1.0:
-        n_checked = min(n_sample, max(FEWEST_START_ROWS, int(np.count_nonzero(keys <= _bound(share)))))
+        n_below_bound = int(np.count_nonzero(keys <= _bound(share)))
+        n_checked = min(n_sample, max(FEWEST_START_ROWS, n_below_bound))
     checked = np.argpartition(keys, n_checked)[:n_checked] if len(keys) > n_checked else slice(None)
+    bound = _bound(1.0 if most_repeat(used_keys) else share)
     return Inspected(
         weight=float(len(keys) if weight is None else weight.sum()),
         n_used=used.n_rows,
@@ -301,7 +371,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
         sum_of_parts=sum_of_parts(block.logits[checked].astype(np.float64), "X", "fit"),
         precision=block.precision,
         floor=floor_of_zeros(block.logits) if zeros else None,
-        sample=sample_of(used_keys, used, n_sample, _bound(1.0 if most_repeat(used_keys) else share)),
+        sample=sample_of(used_keys, used, n_sample, bound),
     )
 
 
@@ -311,20 +381,22 @@ def _bound(share: float) -> np.uint64:
 
 
 def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
+    """The results of the first pass over two blocks as one."""
+    floors = [part.floor for part in (first, second) if part.floor is not None]
     return Inspected(
-        first.weight + second.weight,
-        first.n_used + second.n_used,
-        first.gap + second.gap,
-        min(first.lowest, second.lowest),
-        max(first.highest, second.highest),
-        first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
-        max(first.precision, second.precision),
-        None if first.floor is None or second.floor is None else min(first.floor, second.floor),
-        joined_samples(first.sample, second.sample, n_sample),
+        weight=first.weight + second.weight,
+        n_used=first.n_used + second.n_used,
+        gap=first.gap + second.gap,
+        lowest=min(first.lowest, second.lowest),
+        highest=max(first.highest, second.highest),
+        sum_of_parts=first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
+        precision=max(first.precision, second.precision),
+        floor=min(floors) if len(floors) == 2 else None,
+        sample=joined_samples(first.sample, second.sample, n_sample),
     )
 
 
-def _start(n_sample: int, n_start: int, whole: Inspected) -> Inspected:
+def _for_client(n_sample: int, n_start: int, whole: Inspected) -> Inspected:
     """What the client receives: a few rows in single precision, since they only provide a starting point."""
     start = whole.sample.smallest(n_start)
     beyond = whole.sample.rows.take(slice(n_start, None))
@@ -346,8 +418,8 @@ def _counted_candidates(candidates: Keys, lowest: float | None, block: Block) ->
     """The rows of a block whose keys are among the candidates, which are in ascending order."""
     used = block if block.weight is None or block.weight.all() else block.take(block.weight > 0.0)
     keys = row_keys(used, lowest)
-    at = np.minimum(np.searchsorted(candidates, keys), len(candidates) - 1)
-    is_candidate = candidates[at] == keys
+    place = np.minimum(np.searchsorted(candidates, keys), len(candidates) - 1)
+    is_candidate = candidates[place] == keys
     return counted(keys[is_candidate], used.take(is_candidate))
 
 
@@ -357,14 +429,21 @@ def _of_sample(
     floor: float | None,
     unit: float,
     frequent: CountedRows | None,
-    whole: Inspected,
+    inspected: Inspected,
 ) -> Any:
-    return _with_limits(question, floor, unit, block_of(whole.sample, frequent, n_rows, whole.n_used))
+    """A function of `n_rows` rows of the sample of the first pass."""
+    sample = block_of(inspected.sample, frequent, n_rows, inspected.n_used)
+    return question(_limited(sample, floor, unit))
 
 
 def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
-    """A function of a block whose logits are at least `floor` and whose weights are multiplied by a unit."""
-    if floor is not None or unit != 1.0:
-        logits = raise_zeros(block.logits, floor)
-        block = Block(logits, block.labels, None if block.weight is None else unit * block.weight, block.groups)
-    return question(block)
+    """A function of a block with limits."""
+    return question(_limited(block, floor, unit))
+
+
+def _limited(block: Block, floor: float | None, unit: float) -> Block:
+    """A block whose logits are at least `floor` and whose weights are multiplied by a unit."""
+    if floor is None and unit == 1.0:
+        return block
+    weight = None if block.weight is None else unit * block.weight
+    return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups)

@@ -16,22 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_torch, to_numpy
+from refocal.engine.program import Program
 from refocal.engine.protocol import OCTAVES, Plan, missing
-from refocal.maps.chain import Program
 
-# Entries of a part, the unit of work of a thread, and its fewest rows: the compiled passes take eight side by side.
-PART, PART_ROWS = 1 << 18, 8
-# The number of entries from which a second thread is worth starting.
+PART = 1 << 18
+"""Entries of a part, the unit of work of a thread: 2 MB in double precision."""
+
 THREADS_FROM = 1 << 19
-# Rows of half precision with at least this number of classes, as in a vocabulary, are computed in single precision.
-WIDE = 1 << 12
+"""The number of entries from which a second thread is worth starting."""
 
-# The scratch memory of a pass, in bytes: for each class four vectors of kernel.c, or seven for vector scaling, and
-# space to align them; and how much of it all threads may have together.
-VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
-VECTORS = 4 * VECTOR
+VECTOR_BYTES = 32
+"""The size of a vector `V` of kernel.c, which holds a number of each of four or eight rows."""
 
-levels = affine = missing
+ALIGNMENT = 64
+"""Where the scratch memory of a pass starts: at a multiple of so many bytes, a line of a processor's cache."""
+
+VECTORS_PER_CLASS = 4
+"""The scratch memory of a pass of kernel.c, in vectors for each class."""
+
+VECTORS_PER_CLASS_OF_VECTOR_SCALING = 7
+"""The same of the pass `vector`, which sums up five numbers for each class."""
+
+READABLE = (np.dtype(np.float32), np.dtype(np.float64))
+"""The dtypes that kernel.c reads; other byte orders and widths are converted."""
+
+levels = missing
+affine = missing
 
 
 class _Data(ctypes.Structure):
@@ -55,26 +65,31 @@ def _library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(Path(__file__).with_name("libkernel.so")))
     except OSError:
         return None
-    data, number, pointer = ctypes.POINTER(_Data), ctypes.c_double, ctypes.c_void_p
-    taken = {
-        "temperature": (data, number, pointer, pointer),
-        "focal": (data, number, number, pointer, pointer),
-        "split": (data, number, number, pointer, pointer, ctypes.c_int64),
-        "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
+    data = ctypes.POINTER(_Data)
+    double = ctypes.c_double
+    pointer = ctypes.c_void_p
+    integer = ctypes.c_int64
+    in_both_precisions = {  # the arguments of each pass, as at the end of kernel.c
+        "temperature": (data, double, pointer, pointer),
+        "focal": (data, double, double, pointer, pointer),
+        "split": (data, double, double, pointer, pointer, integer),
+        "predict": (data, pointer, integer, double, pointer, pointer, pointer, pointer, integer),
         "vector": (data, pointer, pointer, pointer),
-        "apply_chain": (data, pointer, ctypes.c_int64, pointer, ctypes.c_int64, pointer, ctypes.c_int64, pointer),
-        "inspect": (data, pointer, pointer, pointer),
-        "condense": (data, number, ctypes.c_int64, *(pointer,) * 4),
-        "spline": (*(pointer,) * 3, ctypes.c_int64, pointer, ctypes.c_int64, *(pointer,) * 3),
-        "widen": (pointer, pointer, ctypes.c_int64),
+        "apply_chain": (data, pointer, integer, pointer, integer, pointer, integer, pointer),
     }
-    for single in ("temperature", "focal", "split", "predict", "vector", "apply_chain"):
-        taken[f"{single}_single"] = taken[single]
-    for name, types in taken.items():
+    in_double = {
+        "inspect": (data, pointer, pointer, pointer),
+        "condense": (data, double, integer, pointer, pointer, pointer, pointer),
+        "spline": (pointer, pointer, pointer, integer, pointer, integer, pointer, pointer, pointer),
+        "widen": (pointer, pointer, integer),
+    }
+    in_single = {f"{name}_single": types for name, types in in_both_precisions.items()}
+    for name, types in {**in_both_precisions, **in_double, **in_single}.items():
         function = getattr(library, f"refocal_{name}", None)
         if function is None:  # compiled from an older kernel.c
             return None
-        function.argtypes, function.restype = types, None
+        function.argtypes = types
+        function.restype = None
     return library
 
 
@@ -85,15 +100,26 @@ def is_compiled() -> bool:
 
 def plan(logits: Any) -> Plan | None:
     """Parts computed by several threads and summed in double precision; float32 logits also have a rough mode."""
+    all_scratch = 1 << 28  # bytes: 256 MB, the scratch memory that all threads may have together
+    fewest_rows = 8  # of a part: in single precision a pass computes so many side by side
+    vocabulary = 1 << 12  # classes from which half precision is computed in single: it has no more digits to keep
+
     on_cpu = isinstance(logits, np.ndarray) or (is_torch(logits) and logits.device.type == "cpu")
     if not on_cpu or _library() is None:
         return None
-    threads, size = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1, logits.dtype.itemsize
-    threads = min(threads, max(1, SCRATCH // (VECTORS * logits.shape[-1])))
-    is_rough = size <= 2 and logits.shape[-1] >= WIDE
-    precision = np.finfo(np.float32 if is_rough else np.float64).eps
-    entries = max(PART, PART_ROWS * logits.shape[-1])
-    return Plan(entries, threads, float(precision), has_rough=size <= 4, has_condense=size <= 4, is_rough=is_rough)
+    n_classes = logits.shape[-1]
+    itemsize = logits.dtype.itemsize
+    is_rough = itemsize <= 2 and n_classes >= vocabulary
+    scratch = VECTOR_BYTES * VECTORS_PER_CLASS * n_classes
+    most_threads = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1
+    return Plan(
+        part_entries=max(PART, fewest_rows * n_classes),
+        n_threads=min(most_threads, max(1, all_scratch // scratch)),
+        precision=float(np.finfo(np.float32 if is_rough else np.float64).eps),
+        has_rough=itemsize <= 4,
+        has_condense=itemsize <= 4,
+        is_rough=is_rough,
+    )
 
 
 def n_threads() -> int:
@@ -117,110 +143,215 @@ def widened(x: Any) -> NDArray[Any]:
     return out
 
 
-# The dtypes that kernel.c accepts; other byte orders and widths are converted.
-TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
+class _PassData:
+    """Logits, labels and weights in the dtypes and layout that kernel.c reads, and scratch memory for a pass over them.
 
-
-def _run(
-    name: str, rows: tuple[Array, Indices, Vector | None], settings: tuple[Any, ...], *outputs: Any, **options: Any
-) -> NDArray[Any]:
-    """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed.
-
-    Returns the first of the outputs. The options are `rough`, in single precision, and the `counts` of condensed rows.
+    What is converted lives as long as this object, which the pass must not outlive.
     """
-    x, y, weight = rows
-    if x.dtype not in TAKEN:
-        x = widened(x)
-    size = x.dtype.itemsize
-    if x.dtype not in TAKEN or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned:
-        x = np.ascontiguousarray(x, dtype=np.float32 if x.dtype.kind == "f" and size <= 4 else np.float64)
-    y = np.ascontiguousarray(y, dtype=np.int64)
-    weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
-    places = x.ctypes.data, y.ctypes.data, None if weight is None else weight.ctypes.data
-    data = _Data(places[0], x.itemsize == 8, x.strides[0] // x.itemsize, *places[1:], *x.shape)
-    if (counts := options.get("counts")) is not None:
-        data.counts = counts.ctypes.data
-    memory = np.empty((7 * VECTOR if name == "vector" else VECTORS) * x.shape[1] + ALIGNMENT, dtype=np.uint8)
-    place = memory.ctypes.data
-    taken = [each.ctypes.data if isinstance(each, np.ndarray) else each for each in (*settings, *outputs)]
-    taken.insert(len(settings), place + -place % ALIGNMENT)
-    _pass(name, options.get("rough", False))(data, *taken)
-    found: NDArray[Any] = outputs[0]
-    return found
+
+    def __init__(
+        self,
+        x: Array,
+        y: Indices,
+        weight: Vector | None = None,
+        *,
+        counts: NDArray[np.float32] | None = None,
+        vectors_per_class: int = VECTORS_PER_CLASS,
+    ) -> None:
+        self._logits = _readable(x)
+        self._labels = np.ascontiguousarray(y, dtype=np.int64)
+        self._weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
+        self._counts = counts
+        n_rows, n_classes = self._logits.shape
+        self.data = _Data(
+            logits=_address(self._logits),
+            is_double=self._logits.itemsize == 8,
+            stride=self._logits.strides[0] // self._logits.itemsize,
+            labels=_address(self._labels),
+            weights=None if self._weight is None else _address(self._weight),
+            n_rows=n_rows,
+            n_classes=n_classes,
+            counts=None if counts is None else _address(counts),
+        )
+        self._memory = _scratch(vectors_per_class * n_classes)
+        self.scratch = _aligned_address(self._memory)
 
 
-def temperature(x: NDArray[Any], y: Indices, weight: Vector | None, slope: float, **options: Any) -> Vector:
-    """See `Engine.temperature`; the options are those of `_run`."""
-    return _run("temperature", (x, y, weight), (slope,), np.empty(3), **options)
+def is_readable(array: NDArray[Any]) -> bool:
+    """Whether kernel.c reads and writes such rows (N, C) without a conversion."""
+    size = array.itemsize
+    has_layout = array.strides[1] == size and array.strides[0] % size == 0
+    return array.dtype in READABLE and has_layout and array.flags.aligned
 
 
-def focal(x: NDArray[Any], y: Indices, weight: Vector | None, gamma: float, slope: float, **options: Any) -> Vector:
-    """See `Engine.focal`."""
-    return _run("focal", (x, y, weight), (gamma, slope), np.empty(6), **options)
+def _readable(x: Array) -> NDArray[Any]:
+    """Logits (N, C), converted where kernel.c cannot read them: in half precision to float32, integers to float64."""
+    array: NDArray[Any] = x if x.dtype in READABLE else widened(x)
+    if is_readable(array):
+        return array
+    is_narrow = array.dtype.kind == "f" and array.itemsize <= 4
+    return np.ascontiguousarray(array, dtype=np.float32 if is_narrow else np.float64)
+
+
+def temperature(
+    x: NDArray[Any],
+    y: Indices,
+    weight: Vector | None,
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: NDArray[np.float32] | None = None,
+) -> Vector:
+    """See `Engine.temperature`; `counts` are those of condensed rows."""
+    rows = _PassData(x, y, weight, counts=counts)
+    out = np.empty(3)
+    _pass("temperature", rough)(rows.data, slope, rows.scratch, _address(out))
+    return out
+
+
+def focal(
+    x: NDArray[Any],
+    y: Indices,
+    weight: Vector | None,
+    gamma: float,
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: NDArray[np.float32] | None = None,
+) -> Vector:
+    """See `Engine.focal`; `counts` are those of condensed rows."""
+    rows = _PassData(x, y, weight, counts=counts)
+    out = np.empty(6)
+    _pass("focal", rough)(rows.data, gamma, slope, rows.scratch, _address(out))
+    return out
 
 
 def split(x: NDArray[Any], y: Indices, gamma: float, slope: float, *, rough: bool = False) -> Vector:
     """See `Engine.split`."""
-    return _run("split", (x, y, None), (gamma, slope), np.empty((2, 6, len(x))), len(x), rough=rough)
+    rows = _PassData(x, y)
+    out = np.empty((2, 6, len(x)))
+    _pass("split", rough)(rows.data, gamma, slope, rows.scratch, _address(out), len(x))
+    return out
 
 
-def predict(x: NDArray[Any], y: Indices, gammas: tuple[float, ...], slope: float, **options: Any) -> Vector:
-    """See `Engine.predict`."""
-    some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), len(x)))
-    _run("predict", (x, y, None), (some, len(some), slope), *out, len(x), **options)
+def predict(
+    x: NDArray[Any],
+    y: Indices,
+    gammas: tuple[float, ...],
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: NDArray[np.float32] | None = None,
+) -> Vector:
+    """See `Engine.predict`; `counts` are those of condensed rows."""
+    rows = _PassData(x, y, counts=counts)
+    gamma = np.array(gammas, dtype=np.float64)
+    out = np.empty((3, len(gammas), len(x)))
+    label_log_p, confidence, squares = map(_address, out)
+    _pass("predict", rough)(
+        rows.data, _address(gamma), len(gamma), slope, rows.scratch, label_log_p, confidence, squares, len(x)
+    )
     return out
 
 
 def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.float32]:
     """See `Engine.condense`."""
-    out, used = np.empty((2, len(x), 2 + 2 * (OCTAVES << fine)), dtype=np.float32), ctypes.c_int64()
-    _run("condense", (x, y, None), (unit, fine), *out, ctypes.byref(used))
+    rows = _PassData(x, y)
+    out = np.empty((2, len(x), 2 + 2 * (OCTAVES << fine)), dtype=np.float32)
+    gaps, counts = map(_address, out)
+    used = ctypes.c_int64()
+    _pass("condense")(rows.data, unit, fine, rows.scratch, gaps, counts, ctypes.byref(used))
     return out[:, :, : used.value]
 
 
 def vector(x: NDArray[Any], y: Indices, weight: Vector | None, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
-    return _run("vector", (x, y, weight), (parameters,), np.empty(1 + 5 * x.shape[1]), rough=rough)
+    rows = _PassData(x, y, weight, vectors_per_class=VECTORS_PER_CLASS_OF_VECTOR_SCALING)
+    out = np.empty(1 + 5 * x.shape[1])
+    _pass("vector", rough)(rows.data, _address(parameters), rows.scratch, _address(out))
+    return out
 
 
 def inspect(x: NDArray[Any], y: Indices) -> tuple[Flags, float]:
     """See `Engine.inspect`."""
-    distance = np.empty(1)
-    return _run("inspect", (x, y, None), (), np.empty(len(x), dtype=np.bool_), distance), float(distance[0])
+    rows = _PassData(x, y)
+    correct = np.empty(len(x), dtype=np.bool_)
+    distance = ctypes.c_double()
+    _pass("inspect")(rows.data, rows.scratch, _address(correct), ctypes.byref(distance))
+    return correct, distance.value
 
 
 def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = False) -> int:
-    """Probabilities of rows of float32 or float64 logits, or their logarithms, into `out`: the flags of apply.h."""
-    size, seen = x.itemsize, ctypes.c_int64()
-    data = _Data(_address(x), size == 8, x.strides[0] // size, None, None, *x.shape)
-    run = _pass("apply_chain", rough=size == 4)
-    steps, numbers = _address(program.steps), _address(program.numbers)
-    run(data, steps, len(program.steps), numbers, log, _address(out), out.strides[0] // size, ctypes.byref(seen))
-    return seen.value
+    """Probabilities of `is_readable` logits, or their logarithms, into `out`: the bits of `Findings`."""
+    n_rows, n_classes = x.shape
+    data = _Data(
+        logits=_address(x),
+        is_double=x.itemsize == 8,
+        stride=x.strides[0] // x.itemsize,
+        n_rows=n_rows,
+        n_classes=n_classes,
+    )
+    findings = ctypes.c_int64()
+    _pass("apply_chain", rough=x.itemsize == 4)(
+        data,
+        _address(program.steps),
+        len(program.steps),
+        _address(program.numbers),
+        log,
+        _address(out),
+        out.strides[0] // out.itemsize,
+        ctypes.byref(findings),
+    )
+    return findings.value
 
 
 def spline(
-    scores: Vector, targets: Vector, weights: Vector, knots: Vector, pieces: Vector, pull: Vector | None = None
+    scores: Vector,
+    targets: Vector,
+    weights: Vector,
+    knots: Vector,
+    pieces: Vector,
+    score_gradient: Vector | None = None,
 ) -> Vector | None:
     """Sums of the log-loss of a curve, as in kernel.c, `pieces` (3, knots + 1); None where there is no kernel.
 
-    The derivative in each score is written into `pull`. All arrays are contiguous and of float64.
+    The derivative in each score is written into `score_gradient`. All arrays are contiguous and of float64.
     """
     if _library() is None:
         return None
-    curve, out = np.concatenate([knots, pieces.ravel()]), np.empty(1 + 8 * (len(knots) + 1))
-    memory = np.empty(2 * VECTOR * (len(knots) + 1) + ALIGNMENT, dtype=np.uint8)
-    rows = _address(scores), _address(targets), _address(weights), len(scores)
-    place = _address(memory)
-    ends = place + -place % ALIGNMENT, None if pull is None else _address(pull), _address(out)
-    _pass("spline")(*rows, _address(curve), len(knots), *ends)
+    n_pieces = len(knots) + 1
+    curve = np.concatenate([knots, pieces.ravel()])
+    memory = _scratch(2 * n_pieces)
+    out = np.empty(1 + 8 * n_pieces)
+    _pass("spline")(
+        _address(scores),
+        _address(targets),
+        _address(weights),
+        len(scores),
+        _address(curve),
+        len(knots),
+        _aligned_address(memory),
+        None if score_gradient is None else _address(score_gradient),
+        _address(out),
+    )
     return out
+
+
+def _scratch(n_vectors: int) -> NDArray[np.uint8]:
+    """Memory for so many vectors of kernel.c, and space to align them."""
+    return np.empty(VECTOR_BYTES * n_vectors + ALIGNMENT, dtype=np.uint8)
+
+
+def _aligned_address(memory: NDArray[np.uint8]) -> int:
+    """The first address within the memory that is a multiple of `ALIGNMENT`."""
+    address = _address(memory)
+    return address + -address % ALIGNMENT
 
 
 def _address(array: NDArray[Any]) -> int:
     """As `array.ctypes.data`, in a third of the time."""
-    place: int = array.__array_interface__["data"][0]
-    return place
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 @functools.cache

@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Rows and entries of the sample on which a grid is evaluated first.
-SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLE_ROWS = 100_000, 5_000_000, 600
-# The bins of condensed rows: six digits for Newton's method, and four or five for the table of a grid.
-FINE_BINS, COARSE_BINS = 5, 3
+SAMPLE_ROWS = 100_000
+"""The most rows of the sample on which a grid is evaluated first."""
+
+FEWEST_SAMPLE_ROWS = 600
+"""Its fewest rows, however many classes they have."""
+
+FINE_BINS = 5
+"""`condensed` rows have 2⁵ bins an octave for Newton's method, which gives six digits of the log-loss."""
+
+COARSE_BINS = 3
+"""They have 2³ bins an octave for the table of a grid, which gives four or five digits."""
 
 
 class Dataset(ABC):
@@ -107,4 +114,5 @@ def weight_unit(total: float, n_used: int) -> float:
 
 def sample_rows(n_classes: int) -> int:
     """How many rows suffice to locate the promising region of a grid."""
-    return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_ENTRIES // n_classes))
+    most_entries = 5_000_000  # 40 MB in double precision
+    return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, most_entries // n_classes))

@@ -1,9 +1,9 @@
 /* The passes of refocal.engine over rows of logits, in plain C.
  *
  * Rows go side by side, one in each lane of a vector, so that a formula is written once and as it is read; the loops
- * are over classes. The formulas are those of refocal/maps (row.py, forward.py, derivatives.py), which the tests hold
- * this file to; read them there first. As there, the top class stands apart: every other class has q <= 1/2, where
- * log(1-q) loses nothing, and the top's own 1-q is the sum of the others.
+ * are over classes. The formulas are those of refocal/maps (row.py, softmax.py), which the tests hold this file to;
+ * docs/focal-map.md derives them and shows both side by side. As there, the top class stands apart: every other class
+ * has q <= 1/2, where log(1-q) loses nothing, and the top's own 1-q is the sum of the others.
  *
  * The file is compiled twice: in double, four rows at a time, whatever the logits are stored in; and by
  * kernel_single.c in float, eight at a time, for float logits and for looks that need six digits. Rows are added up in

@@ -74,13 +74,14 @@ def reduce_chunks(
 
     total = Partial(None, 0, 0)
     for raw in chunks_of(*piece):
+        n_given = len(raw.values)
         if task.of_raw_rows:
-            answer = Partial(task.map(raw), len(raw.values), raw.n_lost)  # type: ignore[arg-type]
+            part = Partial(task.map(raw), n_given, raw.n_lost)  # type: ignore[arg-type]
         else:
             rows, n_bad = reader.read(raw, task.check)
-            n_left_out = len(raw.values) - len(rows) - n_bad
-            answer = partial(Block.of(rows), task)._replace(n_skipped=n_bad + raw.n_lost, n_left_out=n_left_out)
-        total = merge(task, total, answer)
+            part = partial(Block.of(rows), task)
+            part = part._replace(n_skipped=n_bad + raw.n_lost, n_left_out=n_given - len(rows) - n_bad)
+        total = merge(task, total, part)
     return total
 
 
@@ -93,10 +94,18 @@ def merge(task: Pass[Any], *parts: Partial) -> Partial:
     """
     total = parts[0]
     for part in parts[1:]:
-        found = [each.answer for each in (total, part) if each.answer is not None]
-        answer = task.merge(*found) if len(found) == 2 else found[0] if found else None
-        counts = [mine + theirs for mine, theirs in zip(total[1:], part[1:], strict=True)]
-        total = Partial(answer, *counts)
+        if total.answer is None:
+            answer = part.answer
+        elif part.answer is None:
+            answer = total.answer
+        else:
+            answer = task.merge(total.answer, part.answer)
+        total = Partial(
+            answer=answer,
+            n_rows=total.n_rows + part.n_rows,
+            n_skipped=total.n_skipped + part.n_skipped,
+            n_left_out=total.n_left_out + part.n_left_out,
+        )
     return total
 
 
@@ -107,4 +116,6 @@ def finish(task: Pass[Any], total: Partial) -> Partial:
     >>> finish(half, Partial(3, 3, 0)).answer
     1.5
     """
-    return total if task.finish is None or total.answer is None else total._replace(answer=task.finish(total.answer))
+    if task.finish is None or total.answer is None:
+        return total
+    return total._replace(answer=task.finish(total.answer))

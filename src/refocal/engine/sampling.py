@@ -30,19 +30,8 @@ from refocal.engine.block import Block
 
 Keys = NDArray[np.uint64]
 
-# The number of logits that a row's key is computed from.
-KEY_COLUMNS = 8
-# Zeros are at most this far above the logarithm that they are raised to, by rounding; the smallest other probability is
-# log 2 above it.
-ZERO_MARGIN = 1e-3
-# An odd number whose bits look random, by which hashes are multiplied: 2⁶⁴ divided by the golden ratio.
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LARGEST_KEY = np.uint64(0xFFFFFFFFFFFFFFFF)
-# The last bits of a key, which are those of the label.
-LABEL_BITS = np.uint64(0xFFFF)
-# For this many rows of a sample there is one counter of frequent rows. Rows that are too rare to be counted are then at
-# most eight in a sample on average, so that it has many different ones.
-ROWS_PER_COUNTER = 4
+"""2⁶⁴ - 1: a key k stands for the number κ = k / 2⁶⁴."""
 
 
 def row_keys(block: Block, lowest: float | None = None) -> Keys:
@@ -51,26 +40,31 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
     `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done.
     """
-    least = -np.inf if lowest is None else lowest + ZERO_MARGIN
-    columns = np.unique(np.linspace(0, block.n_classes - 1, KEY_COLUMNS).astype(np.int64))
-    keys: Keys = to_numpy(block.labels).astype(np.uint64)
+    n_key_columns = 8
+    zero_margin = 1e-3  # zeros are raised to `lowest` up to rounding; the next log-probability is log 2 above it
+    label_bits = np.uint64(0xFFFF)  # the last bits of a key, which are those of the label
+
+    least = -np.inf if lowest is None else lowest + zero_margin
+    columns = np.unique(np.linspace(0, block.n_classes - 1, n_key_columns).astype(np.int64))
+    labels = to_numpy(block.labels).astype(np.uint64)
+    keys: Keys = labels
     earlier: list[Vector] = []
     is_repetitive = np.zeros(block.n_rows, dtype=np.bool_)
     for column in columns:
         values = _without_zeros(block.logits[:, column], least)
         keys = _mixed(keys ^ _bits(values))
-        if block.n_classes > KEY_COLUMNS:
+        if block.n_classes > n_key_columns:
             for other in earlier:
                 is_repetitive |= values == other
             earlier.append(values)
     repetitive = np.flatnonzero(is_repetitive)
-    for some in row_blocks(len(repetitive), block.n_classes):
-        rows = repetitive[some]
-        keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(_without_zeros(block.take(rows).logits, least)))
+    for part in row_blocks(len(repetitive), block.n_classes):
+        rows = repetitive[part]
+        all_columns = _without_zeros(block.take(rows).logits, least)
+        keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(all_columns))
     # A label enters the first hash next to the last bits of a number: rows of two labels whose numbers differ by
     # rounding could have the same key. The last bits, which hardly change the order of keys, keep labels apart.
-    labels = to_numpy(block.labels).astype(np.uint64)
-    with_labels: Keys = (keys & ~LABEL_BITS) | (labels & LABEL_BITS)
+    with_labels: Keys = (keys & ~label_bits) | (labels & label_bits)
     return with_labels
 
 
@@ -82,13 +76,16 @@ def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:
 
 
 def _bits(values: NDArray[np.float64]) -> Keys:
+    """The bits of numbers, the upper half folded into the lower: a product modulo 2⁶⁴ carries bits upwards only."""
     bits = values.view(np.uint64)
     folded: Keys = (bits >> np.uint64(32)) ^ bits
     return folded
 
 
 def _mixed(keys: Keys) -> Keys:
-    product = keys * MULTIPLIER
+    """Multiplicative hashing: a product modulo 2⁶⁴, whose upper bits depend on all bits, folded into its lower bits."""
+    multiplier = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random: 2⁶⁴ divided by the golden ratio
+    product = keys * multiplier
     mixed: Keys = product ^ (product >> np.uint64(29))
     return mixed
 
@@ -189,8 +186,8 @@ def joined_counters(parts: list[Counters], n_counters: int) -> Counters:
     counts = np.zeros(len(keys), dtype=np.int64)
     np.add.at(counts, group.reshape(-1), np.concatenate([part.counts for part in parts]))
     if len(keys) > n_counters:
-        at = len(keys) - n_counters - 1
-        counts = counts - np.partition(counts, at)[at]
+        largest_dropped = len(keys) - n_counters - 1  # its place in ascending order
+        counts = counts - np.partition(counts, largest_dropped)[largest_dropped]
     is_kept = counts > 0
     return Counters(keys[is_kept], counts[is_kept])
 
@@ -218,8 +215,12 @@ class CountedSample:
 
 
 def number_of_counters(n_rows: int) -> int:
-    """How many counters there are of frequent rows, for a sample of `n_rows`."""
-    return max(1, n_rows // ROWS_PER_COUNTER)
+    """How many counters there are of frequent rows, for a sample of `n_rows`: one for four of them.
+
+    Rows that are too rare to be counted are then at most eight in a sample on average, so that it has many different
+    ones.
+    """
+    return max(1, n_rows // 4)
 
 
 def frequent_from(n_rows: int, n_all: int) -> float:
@@ -260,10 +261,12 @@ def places(keys: Keys, counts: Indices, is_frequent: Flags, bound: np.uint64, n_
     # No more than n_rows of equal rows can be in the sample.
     repeats = np.minimum(counts, n_rows)
     rows = np.repeat(np.arange(len(keys)), repeats)
-    occurrence = np.arange(len(rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    first = np.cumsum(repeats) - repeats
+    occurrence = np.arange(len(rows)) - np.repeat(first, repeats)  # j - 1 of the formula above
     unit = 2.0**-64
-    share = np.where(is_frequent, 1.0, (float(bound) + 1.0) * unit)
-    place = (keys.astype(np.float64)[rows] * unit + occurrence * share[rows]) / counts[rows]
+    kappa = keys.astype(np.float64)[rows] * unit
+    share = np.where(is_frequent, 1.0, (float(bound) + 1.0) * unit)  # π of the formula above
+    place = (kappa + occurrence * share[rows]) / counts[rows]
     order = np.argsort(place, kind="stable")[:n_rows]
     chosen: Indices = rows[order]
     return chosen
@@ -271,15 +274,17 @@ def places(keys: Keys, counts: Indices, is_frequent: Flags, bound: np.uint64, n_
 
 def block_of(sample: CountedSample, frequent: CountedRows | None, n_rows: int, n_all: int) -> Block:
     """At most `n_rows` rows of a sample of `n_all` rows; `frequent`: the rows that were counted in a second pass."""
-    few = sample.smallest(n_rows)
-    rows = few.rows
-    least = frequent_from(n_rows, n_all)
-    if few.bound < LARGEST_KEY:
-        beyond = [sample.rows.take(slice(n_rows, None))]
-        beyond += [] if frequent is None else [frequent]
-        for others in beyond:
-            rows = joined(rows, others.take((others.keys > few.bound) & (others.counts > least)))
-    chosen = places(rows.keys, rows.counts, rows.counts > least, few.bound, n_rows)
+    smallest = sample.smallest(n_rows)
+    rows = smallest.rows
+    least_count = frequent_from(n_rows, n_all)
+    if smallest.bound < LARGEST_KEY:
+        others = [sample.rows.take(slice(n_rows, None))]
+        if frequent is not None:
+            others.append(frequent)
+        for other in others:
+            is_missing = (other.keys > smallest.bound) & (other.counts > least_count)
+            rows = joined(rows, other.take(is_missing))
+    chosen = places(rows.keys, rows.counts, rows.counts > least_count, smallest.bound, n_rows)
     weight = None if rows.weight is None else rows.weight[chosen] / rows.counts[chosen]
     return Block(rows.logits[chosen], rows.labels[chosen], weight)
 

@@ -25,6 +25,7 @@ from refocal.engine.array_engine import GPU_PART
 from refocal.engine.block import Block, RowPredictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
+from refocal.engine.program import program_for
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics._bins import norm_of_gaps, quantile_bins
@@ -109,7 +110,7 @@ def _compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -> tuple[
     index = np.arange(len(labels))
     for dtype in (np.float32, np.float64) if rough and logits.dtype == np.float32 else (np.float64,):
         x = logits.astype(dtype, copy=False)
-        found = None if chain.program_for(x).before.steps else apply(chain, x)
+        found = None if program_for(chain, x).before.steps else apply(chain, x)
         if found is None:
             continue
         p = found.probabilities

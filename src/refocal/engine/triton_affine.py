@@ -12,14 +12,12 @@ from refocal._arrays import Vector
 from refocal.engine.triton_maths import OPTIONS
 from refocal.maps.steps import FLOOR, KINDS
 
-# Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
 MAX_CLASSES = 1 << 12
-# The number of programs that share the rows, the same on every GPU, so that sums do not depend on it.
-PROGRAMS = 1 << 12
-TILE, NUM_WARPS = 1 << 10, 4
+"""Longer rows, and the sums for each of their classes, no longer fit the registers of a program."""
 
 LOWEST = tl.constexpr(-FLOOR)
-IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
+IS_LOGITS = tl.constexpr(KINDS.index("logits"))
+IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("log-probabilities"))
 
 
 @triton.jit
@@ -38,7 +36,8 @@ def _level_kernel(
     dtype = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     j = tl.arange(0, CLASSES)[None, :]
-    known, is_row = j < n_classes, row < n_rows
+    known = j < n_classes
+    is_row = row < n_rows
     x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=float("-inf")).to(dtype)
     x = tl.where(is_row[:, None], x, 0.0)  # rows beyond the last: harmless
     temperature = tl.load(parameters + 2 * n_classes).to(dtype)
@@ -58,7 +57,7 @@ def _affine_kernel(
     logits, labels, weights, parameters, tops, out, stride, n_rows, n_classes,
     HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """maps/steps.py and calibrators/_affine.py; a program adds up every n-th tile of rows."""
+    """The log-loss of `maps.steps.Affine` and its gradient; a program adds up every n-th tile of rows."""
     dtype = tl.float64 if DOUBLE else tl.float32
     j = tl.arange(0, CLASSES)[None, :]
     known = j < n_classes
@@ -87,9 +86,10 @@ def _affine_kernel(
         if HAS_WEIGHTS:
             weight = tl.load(weights + row, mask=is_row, other=0.0)
         loss += weight * (tl.log(total) - (s_y - highest)).to(tl.float64)
-        pull = p * (weight.to(dtype) / total)[:, None] - tl.where(j == y[:, None], weight.to(dtype)[:, None], 0.0)
-        to_slope += pull * z
-        to_offset += pull
+        at_label = tl.where(j == y[:, None], weight.to(dtype)[:, None], 0.0)
+        gradient = p * (weight.to(dtype) / total)[:, None] - at_label
+        to_slope += gradient * z
+        to_offset += gradient
     out += tl.program_id(0).to(tl.int64) * (1 + 2 * n_classes)
     tl.store(out, tl.sum(loss, axis=0))
     j = tl.arange(0, CLASSES)
@@ -112,21 +112,26 @@ def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
 
 def affine(x: Tensor, y: Tensor, weight: Tensor | None, tops: Tensor, temperature: float, parameters: Vector) -> Tensor:
     """See `Engine.affine`."""
+    most_programs = 1 << 12  # that share the rows: the same on every GPU, so that sums do not depend on it
+
     rows, classes = _tile(x)
-    n_programs = min(PROGRAMS, triton.cdiv(len(x), rows))
+    n_programs = min(most_programs, triton.cdiv(len(x), rows))
     out = torch.empty(n_programs, 1 + 2 * x.shape[1], dtype=torch.float64, device=x.device)
     _affine_kernel[(n_programs,)](
         x, y.contiguous(), out if weight is None else weight.contiguous(), _settings(x, parameters, temperature), tops,
         out, x.stride(0), *x.shape, HAS_WEIGHTS=weight is not None, DOUBLE=tops.dtype == torch.float64,
-        ROWS=rows, CLASSES=classes, num_warps=NUM_WARPS, **OPTIONS,
+        ROWS=rows, CLASSES=classes, num_warps=4, **OPTIONS,
     )  # fmt: skip
     return out.sum(0)
 
 
 def _settings(x: Tensor, parameters: Vector, temperature: float) -> Tensor:
+    """The parameters and the temperature behind them, on the device of the logits."""
     return torch.from_numpy(np.append(parameters, temperature)).to(x.device)
 
 
 def _tile(x: Tensor) -> tuple[int, int]:
+    """The numbers of rows and of classes that a program computes together, a power of 2 each."""
+    entries = 1 << 10
     classes = triton.next_power_of_2(x.shape[1])
-    return max(1, TILE // classes), classes
+    return max(1, entries // classes), classes

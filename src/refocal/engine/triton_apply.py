@@ -12,21 +12,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from refocal.engine.program import Findings, Opcode, Program
 from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
 from refocal.engine.triton_maths import LOG2E, OPTIONS, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
-from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import LARGEST_LOG_ODDS, ROUNDINGS
 
-FAR, MARGIN = tl.constexpr(LARGEST_LOG_ODDS), tl.constexpr(ROUNDINGS)
-EPSILON, EPSILON_SINGLE = tl.constexpr(2.0**-52), tl.constexpr(2.0**-23)
-IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_CLASSES, IS_REWEIGHT = (
-    tl.constexpr(CODES.index(code))
-    for code in ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
-)
-NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
-# Classes of a row that a program keeps, and those it looks at together of longer rows; entries of a tile, several rows
-# where rows are short.
-MAX_WHOLE, MAX_CHUNK, TILE = 1 << 14, 1 << 12, 1 << 10
+# Triton reads globals of a kernel only as constexpr.
+CERTAIN_LOG_ODDS = tl.constexpr(LARGEST_LOG_ODDS)
+MARGIN = tl.constexpr(ROUNDINGS)
+EPSILON = tl.constexpr(2.0**-52)
+EPSILON_SINGLE = tl.constexpr(2.0**-23)
+IS_FLOOR = tl.constexpr(int(Opcode.FLOOR))
+IS_TEMPERATURE = tl.constexpr(int(Opcode.TEMPERATURE))
+IS_AFFINE = tl.constexpr(int(Opcode.AFFINE))
+IS_OFFSET = tl.constexpr(int(Opcode.OFFSET))
+IS_FOCAL = tl.constexpr(int(Opcode.FOCAL))
+IS_CONFIDENCE = tl.constexpr(int(Opcode.CONFIDENCE))
+IS_TWO_CLASSES = tl.constexpr(int(Opcode.TWO_CLASSES))
+IS_REWEIGHT = tl.constexpr(int(Opcode.REWEIGHT))
+MAX_WHOLE = 1 << 14
+"""Classes of the longest row that a program keeps in its registers."""
+
+MAX_CHUNK = 1 << 12
+"""Classes of a longer row that a program reads together."""
 
 
 @triton.jit
@@ -87,10 +95,13 @@ def _rank(source, j, KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, WHOLE:
     """apply.h, look and rank: the last scores, what was seen of each row, and its top, second and slope."""
     logits, row, stride, n_rows, n_classes, starts, numbers = source
     x = chunk_of(logits, row, j, stride, n_rows, n_classes)
-    at, wrong = tl.zeros_like(row).to(tl.int32), tl.zeros_like(row).to(tl.int32)
-    sums, lowest = tl.zeros_like(row).to(x.dtype), tl.zeros_like(row).to(x.dtype)
+    at = tl.zeros_like(row).to(tl.int32)
+    wrong = tl.zeros_like(row).to(tl.int32)
+    sums = tl.zeros_like(row).to(x.dtype)
+    lowest = tl.zeros_like(row).to(x.dtype)
     top = sums - float("inf")
-    second, slope = top, tl.full([], 1.0, x.dtype)
+    second = top
+    slope = tl.full([], 1.0, x.dtype)
     for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
         if not WHOLE:
             x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
@@ -104,8 +115,8 @@ def _rank(source, j, KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, WHOLE:
         second = tl.maximum(second, tl.maximum(tl.minimum(top, best), runner))
         at = tl.where(best > top, start + place, at)
         top = tl.maximum(top, best)
-    seen = tl.where((wrong > 0) | (top == float("-inf")), 1, 0)
-    seen |= tl.where((lowest < 0.0) | ~((sums >= 0.99) & (sums <= 1.01)), 2, 0)
+    seen = tl.where((wrong > 0) | (top == float("-inf")), 1, 0)  # Findings.NOT_NUMBERS
+    seen |= tl.where((lowest < 0.0) | ~((sums >= 0.99) & (sums <= 1.01)), 2, 0)  # Findings.NOT_PROBABILITIES
     below = second - top
     some = below > float("-inf")
     return x, seen, some, (at, top, tl.where(some, below, 0.0), slope)
@@ -113,7 +124,7 @@ def _rank(source, j, KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, WHOLE:
 
 @triton.jit
 def _weigh(
-    x, j, source, ranked, bend,
+    x, j, source, ranked, focal_terms,
     KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, HAS_FOCAL: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Weights of some classes relative to the second's, 0 for the top, and the logarithms of one of two factors.
@@ -131,10 +142,10 @@ def _weigh(
     e = exp2(lower * LOG2E)
     factor = tl.full([], 1.0, x.dtype)
     if HAS_FOCAL:
-        gamma, log_norm, scale, second_log, bent = bend
+        gamma, log_norm, scale, second_log, second_damp = focal_terms
         q = e * scale[:, None]
         rest = 1.0 - q
-        factor = bent[:, None] * (rest * inverse(rest - gamma * (raw * slope - log_norm[:, None]) * q))
+        factor = second_damp[:, None] * (rest * inverse(rest - gamma * (raw * slope - log_norm[:, None]) * q))
         lower -= gamma * (log_not(q) - second_log[:, None])
         e = tl.minimum(exp2(lower * LOG2E) * factor, 1.0)
     return e, lower, factor, is_top, x > float("-inf")
@@ -142,14 +153,14 @@ def _weigh(
 
 @triton.jit
 def _total(
-    x, j, source, ranked, bend,
+    x, j, source, ranked, focal_terms,
     KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, HAS_FOCAL: tl.constexpr, WHOLE: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The sum of a row's weights."""
     total = tl.zeros_like(ranked[1])
     for start in range(0, CHUNK if WHOLE else source[4], CHUNK):
-        e, _, _, _, _ = _weigh(x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE)
+        e, _, _, _, _ = _weigh(x, start + j, source, ranked, focal_terms, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE)
         total += tl.sum(e, axis=1)
     return total
 
@@ -187,27 +198,27 @@ def _apply_kernel(
     is_row = row < n_rows
     j = tl.arange(0, CHUNK)[None, :]
     source = (logits, row, stride, n_rows, n_classes, starts, numbers)
-    x, found, some, ranked = _rank(source, j, KINDS_OF_STEPS, N_STEPS, WHOLE, CHUNK)
-    tl.store(seen + row, found, mask=is_row)
+    x, findings, some, ranked = _rank(source, j, KINDS_OF_STEPS, N_STEPS, WHOLE, CHUNK)
+    tl.store(seen + row, findings, mask=is_row)
     at, top, below, slope = ranked
     dtype: tl.constexpr = x.dtype
-    bend = (slope, top, top, top, top)  # none so far
-    total = _total(x, j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, False, WHOLE, CHUNK)
-    log_odds = tl.where(some, -(below * slope + _log_sum(total, some)), FAR)
+    focal_terms = (slope, top, top, top, top)  # stand-ins, which are not read before the focal map
+    total = _total(x, j, source, ranked, focal_terms, KINDS_OF_STEPS, N_STEPS, False, WHOLE, CHUNK)
+    log_odds = tl.where(some, -(below * slope + _log_sum(total, some)), CERTAIN_LOG_ODDS)
     for k in tl.static_range(N_STEPS):
         own = numbers + tl.load(starts + k)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_FOCAL:
-            gap, bend = _focal(below, some, total, slope, tl.load(own).to(dtype))
-            total = _total(x, j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, True, WHOLE, CHUNK)
-            log_odds = tl.where(total > 0.0, -(gap + _log_sum(total, total > 0.0)), FAR)
+            gap, focal_terms = _focal(below, some, total, slope, tl.load(own).to(dtype))
+            total = _total(x, j, source, ranked, focal_terms, KINDS_OF_STEPS, N_STEPS, True, WHOLE, CHUNK)
+            log_odds = tl.where(total > 0.0, -(gap + _log_sum(total, total > 0.0)), CERTAIN_LOG_ODDS)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_CONFIDENCE:
-            curved = _curve(tl.where(log_odds < FAR, log_odds, FAR), own)
+            curved = _curve(tl.where(log_odds < CERTAIN_LOG_ODDS, log_odds, CERTAIN_LOG_ODDS), own)
             least = -_log_sum(total, total > 0.0)
             least += MARGIN * (EPSILON if dtype == tl.float64 else EPSILON_SINGLE) * (1.0 - least)
             log_odds = tl.where((total > 0.0) & (curved < least), least, curved)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_TWO_CLASSES:
             sign = tl.where(at == 1, 1.0, -1.0).to(dtype)
-            curved = sign * _curve(sign * tl.where(log_odds < FAR, log_odds, FAR), own)
+            curved = sign * _curve(sign * tl.where(log_odds < CERTAIN_LOG_ODDS, log_odds, CERTAIN_LOG_ODDS), own)
             log_odds = tl.where(total > 0.0, curved, log_odds)
     up = log_odds > 0.0
     small = tl.exp(tl.where(up, -log_odds, log_odds))  # exp of what is not positive
@@ -219,7 +230,9 @@ def _apply_kernel(
     if HAS_FACTORS:
         factors = numbers + tl.load(starts + N_STEPS - 1)
         for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-            e, _, _, is_top, _ = _weigh(x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE)
+            e, _, _, is_top, _ = _weigh(
+                x, start + j, source, ranked, focal_terms, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE
+            )
             by = tl.load(factors + start + j, mask=start + j < n_classes, other=0.0).to(dtype)
             norm += tl.sum(_kept(e * per_weight[:, None], is_top, p_top, KEEPS_TOP) * by, axis=1)
     if LOG:
@@ -228,7 +241,7 @@ def _apply_kernel(
     for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
         known = start + j < n_classes
         e, lower, factor, is_top, possible = _weigh(
-            x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE
+            x, start + j, source, ranked, focal_terms, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE
         )
         p = e * per_weight[:, None]
         if LOG:
@@ -237,7 +250,7 @@ def _apply_kernel(
         if HAS_FACTORS:
             by = tl.load(factors + start + j, mask=known, other=0.0).to(dtype)
             p = p + tl.log(by) - tl.log(norm)[:, None] if LOG else p * by / norm[:, None]
-        p = tl.where((found & 1)[:, None] != 0, float("nan"), p)
+        p = tl.where((findings & 1)[:, None] != 0, float("nan"), p)  # Findings.NOT_NUMBERS
         tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 
@@ -246,24 +259,29 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
 
     None for an affine map of rows that do not fit the registers.
     """
-    kinds, starts = [CODES[kind] for kind in program.steps[:, 0]], np.ascontiguousarray(program.steps[:, 1])
+    opcodes = [int(opcode) for opcode in program.steps[:, 0]]
+    starts = np.ascontiguousarray(program.steps[:, 1])
     whole = x.shape[1] <= MAX_WHOLE
-    if "affine" in kinds and not whole:
+    if Opcode.AFFINE in opcodes and not whole:
         return None
+    tile = 1 << 10  # entries: of several rows, where rows are short
     chunk = triton.next_power_of_2(x.shape[1]) if whole else MAX_CHUNK
-    rows = max(1, TILE // chunk)
+    rows = max(1, tile // chunk)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     seen = torch.empty(len(x), dtype=torch.int32, device=x.device)
     _apply_kernel[(triton.cdiv(len(x), rows),)](
         x, torch.from_numpy(starts).to(x.device), torch.from_numpy(program.numbers).to(x.device), out, seen,
         x.stride(0), out.stride(0), *x.shape,
-        KINDS_OF_STEPS=sum(CODES.index(kind) << 4 * k for k, kind in enumerate(kinds)), N_STEPS=len(kinds),
-        HAS_FOCAL="focal" in kinds, KEEPS_TOP="two classes" not in kinds, HAS_FACTORS="reweight" in kinds, LOG=log,
-        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10), **OPTIONS,
+        KINDS_OF_STEPS=sum(opcode << 4 * k for k, opcode in enumerate(opcodes)), N_STEPS=len(opcodes),
+        HAS_FOCAL=Opcode.FOCAL in opcodes, KEEPS_TOP=Opcode.TWO_CLASSES not in opcodes,
+        HAS_FACTORS=Opcode.REWEIGHT in opcodes, LOG=log, WHOLE=whole, ROWS=rows, CHUNK=chunk,
+        num_warps=max(4, chunk >> 10), **OPTIONS,
     )  # fmt: skip
     return out, seen
 
 
 def is_suspect(seen: Tensor) -> bool:
     """Whether the logits need a closer look, as `Applied` says."""
-    return bool(((seen & NOT_NUMBERS) != 0).any() | ((seen & NOT_PROBABILITIES) == 0).all())
+    some_are_no_numbers = ((seen & int(Findings.NOT_NUMBERS)) != 0).any()
+    all_may_be_probabilities = ((seen & int(Findings.NOT_PROBABILITIES)) == 0).all()
+    return bool(some_are_no_numbers | all_may_be_probabilities)

@@ -40,13 +40,14 @@ __all__ = [
     "affine", "condense", "focal", "inspect", "levels", "plan", "predict", "split", "temperature", "usable", "vector",
 ]  # fmt: skip
 
-# Classes of a row that a program keeps, and those it looks at together of longer rows.
-MAX_WHOLE, MAX_CHUNK = 1 << 12, 1 << 10
-# Entries of a warp, a quarter of them at a time; of several rows where rows are short.
-OF_WARP, OF_SHORT_ROWS = 1 << 10, 1 << 8
-# Rows whose sums are finished together.
+MAX_WHOLE = 1 << 12
+"""Classes of the longest row that a program keeps in its registers."""
+
+MAX_CHUNK = 1 << 10
+"""Classes of a longer row that a program reads together."""
+
 ROWS_AT_ONCE = 128
-WIDTHS = (0, 2, 6)  # of the sums of each part
+"""Rows whose sums are finished together."""
 
 
 @triton.jit
@@ -95,7 +96,9 @@ def _rows_kernel(
     slope = tl.load(settings).to(dtype)
     slope_2 = (tl.load(settings) * LOG2E).to(dtype)  # for powers of 2
     zero = tl.zeros([ROWS], dtype)
-    total, first, square = zero, zero, zero
+    total = zero
+    first = zero
+    square = zero
     for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
         if not WHOLE:
             x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
@@ -126,13 +129,18 @@ def _rows_kernel(
             gamma = tl.load(settings + 1 + k).to(dtype)
             gamma_2 = (tl.load(settings + 1 + k) * LOG2E).to(dtype)
             level = (gamma_2 * top_log_not_q)[:, None]
-            there = (slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None])
-            s, s_g, s_b, s_gg, s_gb, s_bb = zero, zero, zero, zero, zero, zero
+            row_terms = (slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None])
+            s = zero
+            s_g = zero
+            s_b = zero
+            s_gg = zero
+            s_gb = zero
+            s_bb = zero
             for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
                 if not WHOLE:
                     x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
                 raw = raised(tl.where(start + j == at[:, None], float("-inf"), x) - top[:, None])
-                a, b, c, d, e, f, g = others(raw, there, PART, HALVINGS)
+                a, b, c, d, e, f, g = others(raw, row_terms, PART, HALVINGS)
                 s += tl.sum(a, axis=1)
                 s_g += tl.sum(b, axis=1)
                 if PART == DERIVATIVES:
@@ -194,15 +202,16 @@ def _focal_row(logits, labels, settings, tops, places, row, stride, n_rows):
     q = tl.exp((raw - below) * slope) * (rest / (1.0 + rest) / safe)
     q = tl.where(possible & (is_top == 0), q, 0.0)
     log_not_q, per_rest, odds, h, damp = other(q, gap - log_norm, gamma)
-    found = gap - gamma * (log_not_q - top_log_not_q) - (log1p(gamma * h) - log1p(gamma * top_h))
-    found = tl.where((gap != 0.0) & (found < 0.0) & (is_top == 0), found, 0.0)
-    found = tl.where(possible, found, float("-inf"))
+    bent = log1p(gamma * h) - log1p(gamma * top_h)
+    label_gap = gap - gamma * (log_not_q - top_log_not_q) - bent
+    label_gap = tl.where((gap != 0.0) & (label_gap < 0.0) & (is_top == 0), label_gap, 0.0)
+    label_gap = tl.where(possible, label_gap, float("-inf"))
     t_g, t_b, t_gg, t_gb, t_bb = top_curve(rest, top_log_not_q, top_h, gamma, mean, spread)
     g, x_1, gg, x_g, x_2 = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
     center, curvature = _center(rest, mean, spread)
     away = raw - center
     bb = x_2 * away * away + x_1 * curvature
-    return found, is_top, t_g, t_b, t_gg, t_gb, t_bb, g, x_1 * away, gg, x_g * away, bb
+    return label_gap, is_top, t_g, t_b, t_gg, t_gb, t_bb, g, x_1 * away, gg, x_g * away, bb
 
 
 @triton.jit
@@ -246,11 +255,13 @@ def _focal_kernel(
     s_g = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
     s_b = tl.load(sums + 2 * n_rows + row, mask=is_row, other=0.0)
     # From here on, derivatives are relative to the top's.
-    g_, b_ = s_g - w * t_g, s_b - w * t_b
+    g_ = s_g - w * t_g
+    b_ = s_b - w * t_b
     gg_ = tl.load(sums + 3 * n_rows + row, mask=is_row, other=0.0) - t_g * (s_g + g_)
     gb_ = tl.load(sums + 4 * n_rows + row, mask=is_row, other=0.0) - t_b * s_g - t_g * b_
     bb_ = tl.load(sums + 5 * n_rows + row, mask=is_row, other=0.0) - t_b * (s_b + b_)
-    mean_g, mean_b = g_ * norm, b_ * norm
+    mean_g = g_ * norm
+    mean_b = b_ * norm
     mean_gg = (gg_ - w * t_gg) * norm - mean_g * mean_g
     mean_gb = (gb_ - w * t_gb) * norm - mean_g * mean_b
     mean_bb = (bb_ - w * t_bb) * norm - mean_b * mean_b
@@ -283,8 +294,13 @@ def usable(logits: Any) -> bool:
 def plan(logits: Any) -> Plan:
     """All rows at once."""
     n_rows, n_classes = map(int, logits.shape)
-    precision = float(torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps)
-    return Plan(n_rows * n_classes, 1, precision, has_affine=n_classes <= MAX_AFFINE)
+    in_double = logits.dtype == torch.float64
+    return Plan(
+        part_entries=n_rows * n_classes,
+        n_threads=1,
+        precision=float(torch.finfo(torch.float64 if in_double else torch.float32).eps),
+        has_affine=n_classes <= MAX_AFFINE,
+    )
 
 
 def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
@@ -314,8 +330,9 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, ro
 
 
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """See `Engine.inspect`; where all weights are 1, the sum and the mean are those of the distances."""
-    (_, below, count, mean, _), places, _ = _rows(x, _on_device(x, 0.0))
+    """See `Engine.inspect`; at a slope of 0 all weights are 1: their sum is a count, the mean that of the distances."""
+    tops, places, _ = _rows(x, _on_device(x, 0.0))
+    _, below, count, mean, _ = tops
     distance = torch.where(count > 0.0, -count.double() * (below.double() + mean.double()), 0.0)
     return places == y, distance.sum()
 
@@ -326,25 +343,28 @@ def _rows(x: Tensor, settings: Tensor, part: tl.constexpr = SOFTMAX) -> tuple[Te
     tops = torch.empty(5, len(x), dtype=precision, device=x.device)
     places = torch.empty(len(x), dtype=torch.int32, device=x.device)
     n_gammas = len(settings) - 1
-    sums = torch.empty(n_gammas, WIDTHS[part.value], len(x), dtype=precision, device=x.device)
+    widths = {SOFTMAX.value: 0, SQUARES.value: 2, DERIVATIVES.value: 6}  # numbers that are summed up of each part
+    sums = torch.empty(n_gammas, widths[part.value], len(x), dtype=precision, device=x.device)
     whole = x.shape[1] <= MAX_WHOLE
     chunk = triton.next_power_of_2(x.shape[1]) if whole else MAX_CHUNK
-    rows = max(1, OF_SHORT_ROWS // chunk)
+    warp = 1 << 10  # entries of a warp, a quarter of them at a time
+    short_rows = 1 << 8  # entries of a program where rows are short
+    rows = max(1, short_rows // chunk)
     _rows_kernel[(triton.cdiv(len(x), rows),)](
-        x, settings, tops, places, sums, x.stride(0), *x.shape, n_gammas, PART=part, HALVINGS=2 * (chunk >= OF_WARP),
-        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // OF_WARP), **OPTIONS,
+        x, settings, tops, places, sums, x.stride(0), *x.shape, n_gammas, PART=part, HALVINGS=2 * (chunk >= warp),
+        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // warp), **OPTIONS,
     )  # fmt: skip
     return tops, places, sums
 
 
-def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, *found: Tensor) -> Tensor:
-    """The sums of a kernel that finishes what was found of each row."""
+def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, *of_rows: Tensor) -> Tensor:
+    """The sums of a kernel that finishes what was computed of each row."""
     grid = (triton.cdiv(len(x), ROWS_AT_ONCE),)
     out = torch.empty(*grid, width, dtype=torch.float64, device=x.device)
     weights = out if weight is None else weight.contiguous()
     kernel[grid](
-        x, y.contiguous(), weights, *found, out, x.stride(0), len(x), HAS_WEIGHTS=weight is not None, ROWS=ROWS_AT_ONCE,
-        **OPTIONS,
+        x, y.contiguous(), weights, *of_rows, out, x.stride(0), len(x),
+        HAS_WEIGHTS=weight is not None, ROWS=ROWS_AT_ONCE, **OPTIONS,
     )  # fmt: skip
     return out.sum(0)
 

@@ -1,4 +1,7 @@
-"""What kernel.c and refocal/maps compute of an element or of a row, under the same names, for the kernels of a GPU."""
+"""What kernel.c and refocal/maps compute of an element or of a row, under the same names, for the kernels of a GPU.
+
+docs/focal-map.md derives the focal map and shows the three side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,22 @@ import triton.language as tl
 from refocal._validation import LARGE
 from refocal.engine.array_engine import LARGE_SINGLE
 
-LN2, LOG2E = tl.constexpr(0.6931471805599453), tl.constexpr(1.4426950408889634)
-FAR_DOUBLE, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
+# Triton reads globals of a kernel only as constexpr.
+LN2 = tl.constexpr(0.6931471805599453)
+LOG2E = tl.constexpr(1.4426950408889634)
+LARGEST_GAP = tl.constexpr(LARGE)
+LARGEST_GAP_SINGLE = tl.constexpr(LARGE_SINGLE)
+
 # What is summed up of a row: its softmax alone, p and p² after the focal map, or p and its derivatives.
-SOFTMAX, SQUARES, DERIVATIVES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-# Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10.
-OPTIONS = {"enable_fp_fusion": True}
-# The interpreter knows nothing of a GPU's own instructions.
+SOFTMAX = tl.constexpr(0)
+SQUARES = tl.constexpr(1)
+DERIVATIVES = tl.constexpr(2)
+
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+"""Whether Triton's interpreter runs the kernels, which knows nothing of a GPU's own instructions."""
+
+OPTIONS = {"enable_fp_fusion": True}
+"""Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10."""
 
 
 @triton.jit
@@ -32,30 +43,30 @@ def chunk_of(logits, row, j, stride, n_rows, n_classes):
 def exp2(x):
     """2^x; in single precision by one instruction, to the last bit but one, with small results rounded to 0."""
     if INTERPRETED or x.dtype == tl.float64:
-        found = tl.exp2(x)
+        power = tl.exp2(x)
     else:
-        found = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
-    return found
+        power = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    return power
 
 
 @triton.jit
 def inverse(x):
     """1/x; in single precision by one instruction, to the last bit."""
     if INTERPRETED or x.dtype == tl.float64:
-        found = 1.0 / x
+        quotient = 1.0 / x
     else:
-        found = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
-    return found
+        quotient = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    return quotient
 
 
 @triton.jit
 def log2(x):
     """log2(x); in single precision by one instruction, to 2^-22 next to 1."""
     if INTERPRETED or x.dtype == tl.float64:
-        found = tl.log2(x)
+        logarithm = tl.log2(x)
     else:
-        found = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
-    return found
+        logarithm = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+    return logarithm
 
 
 @triton.jit
@@ -78,7 +89,7 @@ def log1p(r):
 @triton.jit
 def raised(raw):
     """Distances to the top that are absurd, and infinite ones, raised until their squares are finite."""
-    return tl.maximum(raw, -(FAR_DOUBLE if raw.dtype == tl.float64 else FAR_SINGLE))
+    return tl.maximum(raw, -(LARGEST_GAP if raw.dtype == tl.float64 else LARGEST_GAP_SINGLE))
 
 
 @triton.jit
@@ -99,8 +110,8 @@ def log_not(q):
     if q.dtype == tl.float64:
         doubled = q > 0.29289321881345254
         f = tl.where(doubled, 1.0 - 2.0 * q, -q)
-        found = twice_atanh(f * inverse(2.0 + f))
-        return tl.where(doubled, found - LN2, found)
+        logarithm = twice_atanh(f * inverse(2.0 + f))
+        return tl.where(doubled, logarithm - LN2, logarithm)
     return log2(1.0 - q) * LN2
 
 
@@ -119,7 +130,8 @@ def other(q, log_q, gamma):
 def others_curve(log_not_q, per_rest, odds, h, damp, gamma):
     """Derivatives of what the map adds to log q, and log q itself: in γ, log q, and twice (γ², γ log q, log² q)."""
     h_1 = h * odds + (h - odds)
-    lost, lost_1 = h * damp, h_1 * damp
+    lost = h * damp
+    lost_1 = h_1 * damp
     turn = gamma * lost_1
     by_log_q = gamma * (odds - lost_1) + 1.0
     curved = gamma * (per_rest * (odds + lost - 2.0 * lost_1) + turn * lost_1)
@@ -143,24 +155,25 @@ def top_curve(rest, log_not_q, h, gamma, mean, variance):
 
 
 @triton.jit
-def others(raw, there, PART: tl.constexpr, HALVINGS: tl.constexpr):
+def others(raw, row_terms, PART: tl.constexpr, HALVINGS: tl.constexpr):
     """The terms to sum over all classes but the top: p, and p² or the parts of the derivatives.
 
     Each halving takes one half of the classes after the other, which needs fewer registers, and adds them up.
     """
     if HALVINGS:
         one, two = tl.split(tl.reshape(raw, [raw.shape[0], raw.shape[1] // 2, 2]))
-        a, b, c, d, e, f, g = others(one, there, PART, HALVINGS - 1)
-        h, i, j, k, m, n, o = others(two, there, PART, HALVINGS - 1)
+        a, b, c, d, e, f, g = others(one, row_terms, PART, HALVINGS - 1)
+        h, i, j, k, m, n, o = others(two, row_terms, PART, HALVINGS - 1)
         return a + h, b + i, c + j, d + k, e + m, f + n, g + o
     else:  # noqa: RET505  Triton compiles what follows a return
-        slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center = there
+        slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center = row_terms
         q = exp2(raw * slope_2 - log_norm_2)
         log_not_q, per_rest, odds, h, damp = other(q, raw * slope - log_norm, gamma)
         p = exp2(raw * slope_2 + level - gamma_2 * log_not_q) * damp
         g, b, gg, gb, bb = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
         away = raw - center
-        p_g, p_away = p * g, p * away
+        p_g = p * g
+        p_away = p * away
         p_b = p_away * b
         second = p * p if PART == SQUARES else p_g
         return p, second, p_b, p * gg + p_g * g, p_away * gb + p_b * g, p_away * away * (bb + b * b), p * b

@@ -13,8 +13,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-LONGEST_SUM = 64
-
 
 class Graph:
     """Nodes and constants under names that begin with `prefix`, for values of `n_axes` axes, by one opset's rules."""
@@ -72,7 +70,10 @@ class Symbol:
     """A tensor of the graph, with the operators of an array."""
 
     def __init__(self, graph: Graph, name: str, n_columns: int, dtype: np.dtype[Any]) -> None:
-        self.graph, self.name, self.n_columns, self.dtype = graph, name, n_columns, dtype
+        self.graph = graph
+        self.name = name
+        self.n_columns = n_columns
+        self.dtype = dtype
         self.shape = (None, n_columns)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -81,13 +82,19 @@ class Symbol:
     # NumPy arrays leave operators with symbols to the symbols.
     __array_ufunc__ = None
 
-    __add__, __radd__ = _operator("Add"), _reflected("Add")
-    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
-    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
+    __add__ = _operator("Add")
+    __radd__ = _reflected("Add")
+    __sub__ = _operator("Sub")
+    __rsub__ = _reflected("Sub")
+    __mul__ = _operator("Mul")
+    __rmul__ = _reflected("Mul")
     __truediv__ = _operator("Div")
-    __or__, __and__ = _operator("Or"), _operator("And")
-    __gt__, __ge__ = _operator("Greater", np.bool_), _operator("GreaterOrEqual", np.bool_)
-    __lt__, __le__ = _operator("Less", np.bool_), _operator("LessOrEqual", np.bool_)
+    __or__ = _operator("Or")
+    __and__ = _operator("And")
+    __gt__ = _operator("Greater", np.bool_)
+    __ge__ = _operator("GreaterOrEqual", np.bool_)
+    __lt__ = _operator("Less", np.bool_)
+    __le__ = _operator("LessOrEqual", np.bool_)
     __eq__ = _operator("Equal", np.bool_)  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
 
@@ -113,7 +120,9 @@ class Functions:
     finfo = staticmethod(np.finfo)
 
     reshape = staticmethod(np.reshape)  # of constants alone
-    exp, abs, maximum = (_function(name) for name in ("Exp", "Abs", "Max"))
+    exp = _function("Exp")
+    abs = _function("Abs")
+    maximum = _function("Max")
 
     @staticmethod
     def arange(*bounds: int, device: Any = None) -> Any:
@@ -162,9 +171,9 @@ class Functions:
     @staticmethod
     def sort(x: Symbol, *, axis: int) -> Symbol:
         """Each row from its smallest number on."""
-        found = x.graph.node("TopK", x, x.graph.indices(x.n_columns), largest=0)
-        x.graph.nodes[-1].output.append(f"{found.name}_at")
-        return found
+        ascending = x.graph.node("TopK", x, x.graph.indices(x.n_columns), largest=0)
+        x.graph.nodes[-1].output.append(f"{ascending.name}_at")
+        return ascending
 
     @staticmethod
     def cumulative_sum(x: Symbol, *, axis: int) -> Symbol:
@@ -196,8 +205,11 @@ class Functions:
         Runtimes add one number after the other, which costs digits in long rows: 1e-5 of 32,000 classes. Those are
         folded into a square and added in two goes.
         """
-        graph, last = x.graph, x.graph.indices(-1)
-        if x.n_columns > LONGEST_SUM:
+        longest_sum = 64  # columns that are added one after the other
+
+        graph = x.graph
+        last = graph.indices(-1)
+        if x.n_columns > longest_sum:
             side = math.isqrt(x.n_columns - 1) + 1
             before = [0] * (graph.n_axes - 1)
             x = graph.node("Pad", x, graph.indices(*before, 0, *before, side * side - x.n_columns))

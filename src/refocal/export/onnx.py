@@ -61,7 +61,8 @@ def to_onnx(
     import onnx
     from onnx import TensorProto, helper
 
-    axis, size = class_axis_of(class_axis, n_axes, "to_onnx"), fitted_classes(calibrator, n_classes, "to_onnx")
+    axis = class_axis_of(class_axis, n_axes, "to_onnx")
+    size = fitted_classes(calibrator, n_classes, "to_onnx")
     shape: list[int | str] = ["batch", *(f"axis_{i}" for i in range(1, n_axes))]
     if not takes_one_number(calibrator, size, n_axes):
         shape[axis : axis + 1] = [size] if calibrator.has_class_axis else []
@@ -120,7 +121,8 @@ def append_to_onnx(
     from google.protobuf.message import DecodeError
     from onnx import TensorProto
 
-    source, target = Path(model_path), Path(out_path)
+    source = Path(model_path)
+    target = Path(out_path)
     try:
         model = onnx.load(source, load_external_data=False)
     except DecodeError as error:
@@ -154,10 +156,12 @@ def _append(
     taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
     taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
     names = itertools.chain(["probabilities"], (f"probabilities_{i}" for i in itertools.count(1)))
-    result, prefix = next(name for name in names if name not in taken), "refocal_"
+    result = next(name for name in names if name not in taken)
+    prefix = "refocal_"
     while any(name.startswith(prefix) for name in taken):
         prefix += "_"
-    kind, dims = logits.type.tensor_type.elem_type, logits.type.tensor_type.shape.dim
+    kind = logits.type.tensor_type.elem_type
+    dims = logits.type.tensor_type.shape.dim
     shape = [size.dim_value if size.HasField("dim_value") else size.dim_param for size in dims]
     # For two classes the scores may be one number per row, with an axis of size 1 in the place of the classes or none.
     of_two = fitted_classes(calibrator, None, function) == 2 and calibrator.row_axes == 1
@@ -188,15 +192,19 @@ def _append(
 @without_warnings
 def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: bool) -> Symbol:
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
-    graph, n_axes = x.graph, x.graph.n_axes
+    graph = x.graph
+    n_axes = graph.n_axes
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
     of_labels = calibrator.row_axes == 2
     if moved and not one_number:
         x = graph.node("Transpose", x, perm=order)
     if of_labels or one_number:
-        sign, absent = ([-1.0, 1.0], [1.0, 0.0]) if calibrator.input == "probabilities" else ([0.0, 1.0], [0.0, 0.0])
-        x = graph.node("Unsqueeze", x, graph.indices(-1), columns=1) * sign + absent
+        column = graph.node("Unsqueeze", x, graph.indices(-1), columns=1)
+        if calibrator.input == "probabilities":  # (1 - p, p)
+            x = column * [-1.0, 1.0] + [1.0, 0.0]
+        else:  # (0, s)
+            x = column * [0.0, 1.0] + [0.0, 0.0]
     xp: Any = x.__array_namespace__()
     if calibrator.input == "probabilities":
         x = xp.log(xp.maximum(x, SMALLEST))

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Array, look_up
-from refocal.maps.chain import DOUBLE, Instruction, Step
+from refocal.maps.chain import DOUBLE, Step
 from refocal.maps.row import gaps, shares, softplus
 
 # The knots of one class, and for each power the coefficients of its pieces.
 Curve = tuple[Any, tuple[Any, ...]]
 
-# Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 LARGEST_LOG_ODDS = 1e8
-# A curve's step at a knot that is no jump: the rounding of coefficients to single precision, as in a layer's buffers.
-JUMP = 1e-5
-# By how many rounding errors the top class stays above the second where a curve would put it below.
+"""Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy."""
+
 ROUNDINGS = 4.0
+"""By how many rounding errors the top class stays above the second where a curve would put it below."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,12 @@ class OneVsRest(Step):
     def apply(self, xp: Any, scores: Array) -> Array:
         """The logarithm of each class's probability against the rest, which need not sum to 1 over the classes."""
         z = self.curve.apply(xp, log_odds(xp, scores))
-        if scores.shape[-1] == 2:
-            found = z * xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
+        if scores.shape[-1] == 2:  # (0, z): the log-odds of the second class
+            is_second = xp.arange(2, device=getattr(scores, "device", None))
+            calibrated = z * xp.astype(is_second, scores.dtype)
         else:
-            found = -softplus(xp, -z)
-        return xp.where(scores == -xp.inf, -xp.inf, found)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        known = self.curve.instruction(is_last)
-        if known is None:
-            return None
-        return known._replace(code="two classes" if len(known.numbers) == 1 else "one vs rest")
+            calibrated = -softplus(xp, -z)
+        return xp.where(scores == -xp.inf, -xp.inf, calibrated)
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,6 @@ class Confidence(Step, keeps_order=True):
         least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
         top = xp.where((curved < least) & ~alone, least, curved)
         return xp.where(is_top, top, log_share)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        known = self.curve.instruction(is_last)
-        return None if known is None or len(known.numbers) > 1 else known._replace(code="confidence")
 
 
 @dataclass(frozen=True)
@@ -128,20 +116,6 @@ class Pieces(Step):
         same = self.coefficients.shape[0] > 0 and self.coefficients.shape[1:] == (n_rows, n_knots + 1)
         return right and same and bool(np.all(np.diff(self.knots) >= 0.0))
 
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """Curves without jumps, for the compiled engine: at a jump the last bit of a score would decide."""
-        n_rows, n_knots = self.knots.shape
-        value, below = (self.apply(np, at.T).T for at in (self.knots, np.nextafter(self.knots, -np.inf)))
-        is_steep = not np.allclose(below, value, rtol=1e-12, atol=1e-12)
-        if n_rows > 1:  # steep ones too, for single precision
-            width = np.diff(self.knots, axis=1, prepend=self.knots[:, :1])
-            limit = sum(power[:, :-1] * width**d for d, power in enumerate(self.coefficients))
-            below = np.where(np.diff(self.knots, axis=1, prepend=-np.inf) == 0.0, value, limit)  # equal knots are one
-        if not np.allclose(below, value, rtol=JUMP, atol=JUMP):
-            return None
-        sizes = np.tile([n_knots, len(self.coefficients)], (n_rows, 1))
-        return Instruction("curve", np.hstack([sizes, self.knots, *self.coefficients]), is_steep)
-
 
 @dataclass(frozen=True)
 class Beta(Step):
@@ -155,13 +129,10 @@ class Beta(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """The curves' values, class by class."""
-        a, b, c = self.coefficients[:, 0], self.coefficients[:, 1], self.coefficients[:, 2]
+        a = self.coefficients[:, 0]
+        b = self.coefficients[:, 1]
+        c = self.coefficients[:, 2]
         return b * softplus(xp, scores) - a * softplus(xp, -scores) + c
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine, but for two classes: it has no knots, and three numbers."""
-        sizes = np.tile([0, 3], (len(self.coefficients), 1))
-        return Instruction("curve", np.hstack([sizes, self.coefficients])) if len(sizes) > 1 else None
 
     def fits(self, n_classes: int) -> bool:
         """Curves that rise, as many as there are classes, or one for two."""
@@ -219,21 +190,22 @@ def log_odds(xp: Any, scores: Array) -> Array:
     gap, is_top = gaps(xp, scores, 1.0)
     share, log_rest, _ = shares(xp, xp.where(is_top, -xp.inf, gap))
     # Beside another class there are the top, whose weight is 1, and what is left of the rest.
-    found = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
-    found = xp.where(found > LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, found)
-    return xp.where(found < -LARGEST_LOG_ODDS, -LARGEST_LOG_ODDS, found)
+    unbounded = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
+    bounded = xp.where(unbounded > LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, unbounded)
+    return xp.where(bounded < -LARGEST_LOG_ODDS, -LARGEST_LOG_ODDS, bounded)
 
 
 def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:
     """How many entries of its class's row of the sorted table (R, K) are at most each score, by binary search."""
-    flat, left = xp.reshape(table, (-1,)), table.shape[1]
-    first = rows * left
-    at = first
-    while left > 1:
-        half = left // 2
-        at = xp.where(look_up(flat, at + (half - 1)) <= scores, at + half, at)
-        left -= half
-    return xp.where(look_up(flat, at) <= scores, at + 1, at) - first
+    flat = xp.reshape(table, (-1,))
+    n_left = table.shape[1]
+    first = rows * n_left
+    place = first
+    while n_left > 1:
+        half = n_left // 2
+        place = xp.where(look_up(flat, place + (half - 1)) <= scores, place + half, place)
+        n_left -= half
+    return xp.where(look_up(flat, place) <= scores, place + 1, place) - first
 
 
 def _padded(rows: Sequence[Any], width: int) -> Array:

@@ -71,13 +71,15 @@ def softmax_row(xp: Any, logits: Array, temperature: Any) -> Row:
     odds = q / (1.0 - q)
     top_h = log1p_ratio(xp, rest)
     top_log_not_q = xp.where(alone, 0.0, log_rest) - log_norm
+    log_not_q = xp.where(is_top, top_log_not_q, xp.log1p(-q))
+    h = xp.where(is_top, top_h, -finite_log_q * odds)
     return Row(
         gap=gap,
         is_top=is_top,
         share=share,
-        log_not_q=xp.where(is_top, top_log_not_q, xp.log1p(-q)),
+        log_not_q=log_not_q,
         odds=odds,
-        h=xp.where(is_top, top_h, -finite_log_q * odds),
+        h=h,
         top_rest=rest,
         top_log_not_q=top_log_not_q,
         top_h=top_h,

@@ -32,8 +32,8 @@ def sigmoid_focal(log_odds: Array, gamma: float | Array, alpha: float | Array = 
     """
     s, gamma, shift, dtype = _checked(log_odds, gamma, alpha, "sigmoid_focal")
     xp = namespace(s)
-    found = (1.0 + gamma) * s - (bend(xp, s, gamma) - bend(xp, -s, gamma)) - shift
-    return xp.astype(found, dtype, copy=False)
+    eta = (1.0 + gamma) * s - (log1p_gamma_h(xp, s, gamma) - log1p_gamma_h(xp, -s, gamma)) - shift
+    return xp.astype(eta, dtype, copy=False)
 
 
 @without_warnings
@@ -74,12 +74,13 @@ def asymmetric_focal(
     negative = check_broadcast(gamma_negative, "gamma_negative", name, like=s, least=0.0)
     margin = check_broadcast(margin, "margin", name, like=s, least=0.0, below=1.0)
     xp = namespace(s)
-    log_q, log_not_q = -softplus(xp, -s), -softplus(xp, s)
+    log_q = -softplus(xp, -s)
+    log_not_q = -softplus(xp, s)
     log_u, is_positive = log_minus(xp, log_q, margin)
     log_not_u = xp.logaddexp(log_not_q, xp.log(margin))
-    up = log_q - _times(xp, positive, log_not_q) - bend(xp, s, positive)
-    down = _times(xp, negative, log_u) - log_not_u + bend(xp, log_not_u - log_u, negative)
-    return xp.astype(xp.where(is_positive, up + down, -xp.inf), dtype, copy=False)
+    of_positive = log_q - _times(xp, positive, log_not_q) - log1p_gamma_h(xp, s, positive)
+    of_negative = _times(xp, negative, log_u) - log_not_u + log1p_gamma_h(xp, log_not_u - log_u, negative)
+    return xp.astype(xp.where(is_positive, of_positive + of_negative, -xp.inf), dtype, copy=False)
 
 
 @without_warnings
@@ -93,9 +94,10 @@ def sigmoid_unsmooth(log_odds: Array, label_smoothing: float | Array) -> Array:
     s, dtype = check_log_odds(log_odds, "log_odds", "sigmoid_unsmooth")
     epsilon = check_broadcast(label_smoothing, "label_smoothing", "sigmoid_unsmooth", like=s, least=0.0, below=1.0)
     xp = namespace(s)
-    log_p, log_not_p = (log_minus(xp, -softplus(xp, -side), epsilon / 2.0) for side in (s, -s))
-    found = xp.where(log_p[1], log_p[0], -xp.inf) - xp.where(log_not_p[1], log_not_p[0], -xp.inf)
-    return xp.astype(found, dtype, copy=False)
+    log_p, is_possible = log_minus(xp, -softplus(xp, -s), epsilon / 2.0)
+    log_not_p, is_not_certain = log_minus(xp, -softplus(xp, s), epsilon / 2.0)
+    eta = xp.where(is_possible, log_p, -xp.inf) - xp.where(is_not_certain, log_not_p, -xp.inf)
+    return xp.astype(eta, dtype, copy=False)
 
 
 def _checked(log_odds: Array, gamma: Any, alpha: Any, function: str) -> tuple[Array, Array, Array, Any]:
@@ -107,13 +109,17 @@ def _checked(log_odds: Array, gamma: Any, alpha: Any, function: str) -> tuple[Ar
     return s, gamma, xp.log(alpha) - xp.log1p(-alpha), dtype
 
 
-def bend(xp: Any, s: Array, gamma: Array) -> Array:
-    """log1p(γ h(s)); h is taken from e^-|s|, which neither overflows nor cancels."""
+def log1p_gamma_h(xp: Any, s: Array, gamma: Array) -> Array:
+    """log1p(γ h(s)), h(s) = eˢ log1p(e⁻ˢ), from r = e^-|s|, which neither overflows nor cancels.
+
+    h = log1p(r)/r where s ≥ 0, and r (log1p(r) - s) where s < 0.
+    """
     is_up = s >= 0.0
     distance = xp.where(is_up, s, -s)
     r = xp.exp(-distance)
     finite = xp.where(distance < xp.inf, distance, 0.0)
-    return xp.log1p(gamma * xp.where(is_up, log1p_ratio(xp, r), r * (xp.log1p(r) + finite)))
+    h = xp.where(is_up, log1p_ratio(xp, r), r * (xp.log1p(r) + finite))
+    return xp.log1p(gamma * h)
 
 
 def _times(xp: Any, gamma: Array, log_q: Array) -> Array:

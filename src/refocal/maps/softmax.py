@@ -15,9 +15,11 @@ from refocal._validation import check_class_weight, check_labels, check_logits, 
 from refocal.errors import ConvergenceError
 from refocal.maps.row import Row, gaps, log1p_ratio, log_minus, normalise, normalised, shares, softmax_row
 
-# For γ within these bounds Newton's method has ended on every row tried, of 2 to 20,000 classes, in at most 18 steps.
-MAX_STEPS = 20
 MADE_FOR = (-0.99, 200.0)
+"""For γ within these bounds Newton's method has ended on every row tried, of 2 to 20,000 classes."""
+
+MAX_STEPS = 20
+"""The most steps of Newton's method: it needed at most 18."""
 
 
 @without_warnings
@@ -110,14 +112,14 @@ def unsmooth(log_u: Array, label_smoothing: float) -> Array:
     x, dtype = check_logits(log_u, "log_u", "unsmooth")
     epsilon = check_number(label_smoothing, "label_smoothing", "unsmooth", least=0.0, below=1.0)
     xp = namespace(x)
-    found = unsmoothed(xp, normalised(xp, x), epsilon)
-    return xp.astype(normalised(xp, found), dtype, copy=False)
+    log_p = unsmoothed(xp, normalised(xp, x), epsilon)
+    return xp.astype(normalised(xp, log_p), dtype, copy=False)
 
 
 def unsmoothed(xp: Any, log_u: Array, epsilon: Any) -> Array:
     """log(u - ε/C) of log-probabilities, which are scores of p; -inf where u is no larger than ε/C."""
-    found, is_larger = log_minus(xp, log_u, epsilon / log_u.shape[-1])
-    return xp.where(is_larger, found, -xp.inf)
+    log_difference, is_larger = log_minus(xp, log_u, epsilon / log_u.shape[-1])
+    return xp.where(is_larger, log_difference, -xp.inf)
 
 
 @without_warnings
@@ -158,9 +160,10 @@ def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> Unknowns:
             return state
     if is_traced(target):
         return Unknowns(state.log_q, xp.where(change <= tolerance, state.log_rest, xp.nan))
-    known = " to ".join(f"{bound:g}" for bound in MADE_FOR)
+    lowest, highest = MADE_FOR
     raise ConvergenceError(
-        f"inverse_focal did not converge in {MAX_STEPS} Newton steps, as it is known to do for γ from {known}. "
+        f"inverse_focal did not converge in {MAX_STEPS} Newton steps, as it is known to do for "
+        f"γ from {lowest:g} to {highest:g}. "
         f"Got γ from {float(xp.min(gamma)):g} to {float(xp.max(gamma)):g}; if that is within, please report the input."
     )
 
@@ -194,10 +197,18 @@ def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> Unknowns:
 
 
 def _newton(xp: Any, state: Unknowns, target: Array, possible: Array, gamma: Any) -> tuple[Unknowns, Array]:
-    """One Newton step on all unknowns of a row at once (an arrow-shaped system), and the size of the step."""
-    top, top_slope = _top_weight(xp, state.log_rest, gamma)
+    """One Newton step on all unknowns of a row at once, and the size of the step relative to the unknowns.
+
+    The unknowns are t_j = log q_j of the others and t = log r of the top, r = (1-q)/q. The equations are
+
+        x(t_j) - X(t) = target_j   and   log Σ_j exp(t_j) = log(1 - q_top) = t - log(1+r).
+
+    The Jacobian is arrow-shaped: eliminating the steps Δ_j = (X' Δ - excess_j) / x'_j of the others leaves one equation
+    for the step Δ of t.
+    """
+    top_weight, top_slope = _top_weight(xp, state.log_rest, gamma)
     weight, slope = _weight(xp, state.log_q, gamma)
-    excess = xp.where(possible, weight - top - target, 0.0)
+    excess = xp.where(possible, weight - top_weight - target, 0.0)
     share, log_sum, lonely = shares(xp, xp.where(possible, state.log_q, -xp.inf))
     rest = xp.exp(state.log_rest)
     mass_error = xp.where(lonely, 0.0, log_sum) - (state.log_rest - xp.log1p(rest))
@@ -211,7 +222,8 @@ def _newton(xp: Any, state: Unknowns, target: Array, possible: Array, gamma: Any
     log_rest = _at_most(xp, state.log_rest + step_rest, math.log(target.shape[-1] - 1))
     log_q = _at_most(xp, state.log_q + step, -math.log(2.0))
     change = xp.max(xp.abs(step) / (1.0 + xp.abs(log_q)), axis=-1, keepdims=True)
-    return Unknowns(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
+    change_of_rest = xp.abs(step_rest) / (1.0 + xp.abs(log_rest))
+    return Unknowns(log_q, log_rest), xp.maximum(change, change_of_rest)
 
 
 def _weight(xp: Any, log_q: Array, gamma: Any) -> tuple[Array, Array]:
@@ -219,8 +231,10 @@ def _weight(xp: Any, log_q: Array, gamma: Any) -> tuple[Array, Array]:
     q = xp.exp(log_q)
     odds = q / (1.0 - q)
     h = -odds * log_q
-    bend = gamma / (1.0 + gamma * h)
-    return log_q - gamma * xp.log1p(-q) - xp.log1p(gamma * h), 1.0 + gamma * odds - bend * (h + odds * (h - 1.0))
+    gamma_damp = gamma / (1.0 + gamma * h)
+    weight = log_q - gamma * xp.log1p(-q) - xp.log1p(gamma * h)
+    slope = 1.0 + gamma * odds - gamma_damp * (h + odds * (h - 1.0))
+    return weight, slope
 
 
 def _top_weight(xp: Any, log_rest: Array, gamma: Any) -> tuple[Array, Array]:
@@ -230,7 +244,8 @@ def _top_weight(xp: Any, log_rest: Array, gamma: Any) -> tuple[Array, Array]:
     h = log1p_ratio(xp, rest)
     q = 1.0 / (1.0 + rest)
     weight = -log_norm - gamma * (log_rest - log_norm) - xp.log1p(gamma * h)
-    return weight, -rest * q - gamma * q - gamma * (q - h) / (1.0 + gamma * h)
+    slope = -rest * q - gamma * q - gamma * (q - h) / (1.0 + gamma * h)
+    return weight, slope
 
 
 def _at_most(xp: Any, x: Array, limit: float) -> Array:
@@ -242,18 +257,14 @@ class LabelDerivatives(NamedTuple):
     """log p of each row's label and its derivatives with respect to (γ, 1/T).
 
     >>> import numpy as np
-    >>> found = label_derivatives(np.array([[2.0, 0.0]]), np.array([0]), gamma=0.0, temperature=1.0)
-    >>> np.exp(found.log_p).round(4), found.gradient.shape, found.hessian.shape
+    >>> label = label_derivatives(np.array([[2.0, 0.0]]), np.array([0]), gamma=0.0, temperature=1.0)
+    >>> np.exp(label.log_p).round(4), label.gradient.shape, label.hessian.shape
     (array([0.8808]), (1, 2), (1, 2, 2))
     """
 
     log_p: Array  # (...)
     gradient: Array  # (..., 2)
     hessian: Array  # (..., 2, 2)
-
-
-# First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T: g, b, gg, gb and bb.
-_Slopes = tuple[Array, Array, Array, Array, Array]
 
 
 @without_warnings
@@ -284,39 +295,67 @@ def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDer
 
 
 def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
-    """The derivatives at log-probabilities that the focal map made of a row, with constants added after it."""
-    # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
-    raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
-    top, others = _top_slopes(xp, row, raw, gamma), _others_slopes(xp, row, raw, gamma)
+    """The derivatives at log-probabilities (..., C) that the focal map made of a row, with constants added after it.
+
+    With log-weights x_j, log p_y = x_y - log Σ_j exp(x_j). Its derivatives in (γ, b), b = 1/T, are those of x_y less
+
+        E_p[x_u]   and   E_p[x_uv + x_u x_v] - E_p[x_u] E_p[x_v],   u and v either γ or b,
+
+    where x_u are derivatives of x_j, and E_p is the mean over the classes with weights p_j.
+    """
+    # Derivatives are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
+    raw_gap = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
+    of_top = _top_derivatives(xp, row, raw_gap, gamma)
+    of_others = _others_derivatives(xp, row, raw_gap, gamma)
     # With x_j - x_top for x_j the top drops out of every sum, and nothing large cancels where it is close to 1.
-    g, b, gg, gb, bb = (xp.where(row.is_top, 0.0, of - at_top) for of, at_top in zip(others, top, strict=True))
+    g = xp.where(row.is_top, 0.0, of_others.g - of_top.g)
+    b = xp.where(row.is_top, 0.0, of_others.b - of_top.b)
+    gg = xp.where(row.is_top, 0.0, of_others.gg - of_top.gg)
+    gb = xp.where(row.is_top, 0.0, of_others.gb - of_top.gb)
+    bb = xp.where(row.is_top, 0.0, of_others.bb - of_top.bb)
 
     p = xp.exp(log_p)
-    mean_g, mean_b = xp.vecdot(p, g), xp.vecdot(p, b)
-    over_all = (
-        mean_g,
-        mean_b,
-        xp.vecdot(p, gg + g * g) - mean_g * mean_g,
-        xp.vecdot(p, gb + g * b) - mean_g * mean_b,
-        xp.vecdot(p, bb + b * b) - mean_b * mean_b,
-    )
-    possible = take_label(row.gap, y) > -xp.inf
-    slope_g, slope_b, gg, gb, bb = (
-        xp.where(possible, take_label(at_label, y) - mean, 0.0)
-        for at_label, mean in zip((g, b, gg, gb, bb), over_all, strict=True)
-    )
-    hessian = xp.stack([xp.stack([gg, gb], axis=-1), xp.stack([gb, bb], axis=-1)], axis=-2)
-    return LabelDerivatives(take_label(log_p, y), xp.stack([slope_g, slope_b], axis=-1), hessian)
+    mean_g = xp.vecdot(p, g)
+    mean_b = xp.vecdot(p, b)
+    mean_gg = xp.vecdot(p, gg + g * g) - mean_g * mean_g
+    mean_gb = xp.vecdot(p, gb + g * b) - mean_g * mean_b
+    mean_bb = xp.vecdot(p, bb + b * b) - mean_b * mean_b
+
+    is_possible = take_label(row.gap, y) > -xp.inf
+
+    def of_label(derivative: Array, mean: Array) -> Array:
+        return xp.where(is_possible, take_label(derivative, y) - mean, 0.0)
+
+    gradient = xp.stack([of_label(g, mean_g), of_label(b, mean_b)], axis=-1)
+    label_gb = of_label(gb, mean_gb)
+    first_row = xp.stack([of_label(gg, mean_gg), label_gb], axis=-1)
+    second_row = xp.stack([label_gb, of_label(bb, mean_bb)], axis=-1)
+    return LabelDerivatives(take_label(log_p, y), gradient, xp.stack([first_row, second_row], axis=-2))
 
 
 def _sum(xp: Any, x: Array) -> Array:
     return xp.sum(x, axis=-1, keepdims=True)
 
 
-def _top_slopes(xp: Any, row: Row, raw: Array, gamma: Array) -> _Slopes:
-    """The top class along log((1-q)/q), whose slope in 1/T is the others' mean gap, its curvature their variance."""
-    mean = _sum(xp, row.share * raw)
-    variance = _sum(xp, row.share * (raw - mean) ** 2)
+class _WeightDerivatives(NamedTuple):
+    """First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T."""
+
+    g: Array
+    b: Array
+    gg: Array
+    gb: Array
+    bb: Array
+
+
+def _top_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _WeightDerivatives:
+    """The derivatives of the log-weight of the top class, (..., 1).
+
+    With t = log r, r = (1-q)/q, the log-weight is x(t) = -log(1+r) - γ log(1-q) - log(1 + γ h), h = log(1+r)/r.
+    x_1 and x_2 are its derivatives in t, and h_1 and h_2 those of h. In b, t has the mean of the others' gaps as first
+    derivative and their variance as second.
+    """
+    mean = _sum(xp, row.share * raw_gap)
+    variance = _sum(xp, row.share * (raw_gap - mean) ** 2)
     q = 1.0 / (1.0 + row.top_rest)
     not_q = row.top_rest * q
     h = row.top_h
@@ -325,24 +364,40 @@ def _top_slopes(xp: Any, row: Row, raw: Array, gamma: Array) -> _Slopes:
     damp = 1.0 / (1.0 + gamma * h)
     x_1 = -not_q - gamma * q - gamma * damp * h_1
     x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
-    mixed, bent = -(q + h_1 * damp**2) * mean, x_2 * mean**2 + x_1 * variance
-    return -row.top_log_not_q - h * damp, x_1 * mean, (h * damp) ** 2, mixed, bent
+    return _WeightDerivatives(
+        g=-row.top_log_not_q - h * damp,
+        b=x_1 * mean,
+        gg=(h * damp) ** 2,
+        gb=-(q + h_1 * damp**2) * mean,
+        bb=x_2 * mean**2 + x_1 * variance,
+    )
 
 
-def _others_slopes(xp: Any, row: Row, raw: Array, gamma: Array) -> _Slopes:
-    """Every other class along log q_j."""
+def _others_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _WeightDerivatives:
+    """The derivatives of the log-weight of every other class, (..., C).
+
+    With t = log q, the log-weight is x(t) = t - γ log(1-q) - log(1 + γ h), h = -t q/(1-q). x_1 and x_2 are its
+    derivatives in t, and h_1 is that of h. In b, t has its gap less the mean of all gaps as first derivative, and minus
+    the variance of all gaps as second.
+    """
     not_top = row.top_rest / (1.0 + row.top_rest)
-    mean = not_top * _sum(xp, row.share * raw)
-    slope = raw - mean
-    curvature = mean**2 - not_top * _sum(xp, row.share * raw**2)
-    odds, h = row.odds, row.h
-    bend = odds * (h - 1.0)
-    h_1 = h + bend
+    mean = not_top * _sum(xp, row.share * raw_gap)
+    t_b = raw_gap - mean
+    t_bb = mean**2 - not_top * _sum(xp, row.share * raw_gap**2)
+    odds = row.odds
+    h = row.h
+    excess = odds * (h - 1.0)
+    h_1 = h + excess
     damp = 1.0 / (1.0 + gamma * h)
-    part = gamma * damp
-    turn = part * h_1
-    x_1 = 1.0 + gamma * odds - turn
-    x_2 = (1.0 + odds) * (gamma * odds - part * (h_1 + bend)) + turn * turn
-    lost = h * damp
-    mixed, bent = (odds - h_1 * damp * damp) * slope, x_2 * slope * slope + x_1 * curvature
-    return -row.log_not_q - lost, x_1 * slope, lost * lost, mixed, bent
+    gamma_damp = gamma * damp
+    log_damp_1 = gamma_damp * h_1  # the derivative of log(1 + γ h)
+    x_1 = 1.0 + gamma * odds - log_damp_1
+    x_2 = (1.0 + odds) * (gamma * odds - gamma_damp * (h_1 + excess)) + log_damp_1 * log_damp_1
+    h_damp = h * damp
+    return _WeightDerivatives(
+        g=-row.log_not_q - h_damp,
+        b=x_1 * t_b,
+        gg=h_damp * h_damp,
+        gb=(odds - h_1 * damp * damp) * t_b,
+        bb=x_2 * t_b * t_b + x_1 * t_bb,
+    )

@@ -14,21 +14,22 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Array, cumulative_sum, take
-from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step
+from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Step
 from refocal.maps.row import gaps, normalised, softmax_row
 from refocal.maps.softmax import focal_gaps, unsmoothed
 
-# Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
-# otherwise outweigh all other rows.
 FLOOR = 87.0
-# By how many rounding errors a class that is kept on top exceeds the others.
-MARGIN = 64.0
+"""How far below the top class a feature z lies at most: minus the logarithm of float32's smallest number.
+
+One stray logit of -10,000 or -inf would otherwise outweigh all other rows.
+"""
 
 KINDS = ("logits", "tempered", "log-probabilities")
+"""The kinds of features of an affine map; see `features`."""
 
 
 @dataclass(frozen=True)
-class Floor(Step, keeps_order=True, code="floor"):
+class Floor(Step, keeps_order=True):
     """Log-probabilities below `log_p` count as that: a probability of 0 says only that it was small.
 
     >>> np.exp(Floor(np.log(1e-3)).apply(np, np.log([0.9999, 0.0001]))).round(4)
@@ -43,7 +44,7 @@ class Floor(Step, keeps_order=True, code="floor"):
 
 
 @dataclass(frozen=True)
-class Temperature(Step, keeps_order=True, code="temperature"):
+class Temperature(Step, keeps_order=True):
     """Scores divided by the temperature T.
 
     >>> Temperature(2.0).apply(np, np.array([[3.0, 1.0]]))
@@ -58,7 +59,7 @@ class Temperature(Step, keeps_order=True, code="temperature"):
 
 
 @dataclass(frozen=True)
-class Focal(Step, keeps_order=True, code="focal"):
+class Focal(Step, keeps_order=True):
     """The focal calibration map with γ.
 
     >>> Focal(2.0).apply(np, np.log([[0.6266, 0.3734]])).round(3)
@@ -89,12 +90,6 @@ class Offset(Step):
     def fits(self, n_classes: int) -> bool:
         """One number for each class."""
         return np.shape(self.offset) == (n_classes,)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine; at the end of a chain probabilities are multiplied."""
-        if is_last:
-            return Instruction("reweight", np.exp(self.offset - np.max(self.offset)))
-        return Instruction("offset", self.offset)
 
 
 @dataclass(frozen=True)
@@ -134,8 +129,9 @@ class Affine(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """W z + b; -inf where the score is -inf."""
-        found = self.of_features(features(xp, scores, self.kind, self.inner_temperature))
-        return xp.where(scores == -xp.inf, -xp.inf, found)
+        z = features(xp, scores, self.kind, self.inner_temperature)
+        transformed = self.of_features(z)
+        return xp.where(scores == -xp.inf, -xp.inf, transformed)
 
     def of_features(self, z: Array) -> Array:
         """W z + b."""
@@ -146,12 +142,6 @@ class Affine(Step):
         shape = np.shape(self.weights)
         right = shape in ((n_classes,), (n_classes, n_classes)) and np.shape(self.intercept) == (n_classes,)
         return self.kind in KINDS and right
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine, where the matrix is a diagonal."""
-        if np.ndim(self.weights) != 1:
-            return None
-        return Instruction("affine", (KINDS.index(self.kind), self.inner_temperature, *self.weights, *self.intercept))
 
 
 @dataclass(frozen=True)
@@ -171,7 +161,7 @@ class KeepTop(Step, keeps_order=True):
 
 
 @dataclass(frozen=True)
-class Uniform(Step, keeps_order=True, code="uniform"):
+class Uniform(Step, keeps_order=True):
     """The same for all classes that can occur.
 
     >>> Uniform().apply(np, np.array([[1.0, 2.0, -np.inf]]))
@@ -241,6 +231,8 @@ def keep_top(xp: Any, scores: Array, top: Array) -> Array:
     array([[0.5 , 0.3 , 0.2 ],
            [0.35, 0.3 , 0.35]])
     """
+    roundings = 64.0  # by how many rounding errors the top exceeds the others, so that it alone is the largest
+
     log_p = normalised(xp, scores)
     device = getattr(scores, "device", None)
     is_top = xp.arange(scores.shape[-1], device=device) == top
@@ -252,7 +244,7 @@ def keep_top(xp: Any, scores: Array, top: Array) -> Array:
     # Sharing with the first m others raises the mean as long as the m-th of them lies above it: the largest is it.
     shared = xp.max(pool, axis=-1, keepdims=True)
     violated = shared > take(p, top)
-    # A few roundings more for the top, so that it alone is the largest.
     level = xp.log(shared)
-    kept = xp.where(is_top, level * (1.0 - MARGIN * xp.finfo(p.dtype).eps), xp.where(log_p < level, log_p, level))
+    top_level = level * (1.0 - roundings * xp.finfo(p.dtype).eps)
+    kept = xp.where(is_top, top_level, xp.where(log_p < level, log_p, level))
     return xp.where(violated, kept, log_p)

@@ -78,7 +78,8 @@ class AdaFocalLoss(Loss):
     def update_bins(self, confidence: Tensor, correct: Tensor) -> None:
         """Move the γ by the confidences of a validation set, and whether each prediction was correct."""
         name = f"{type(self).__name__}.update_bins"
-        confidence, correct = torch.as_tensor(confidence), torch.as_tensor(correct)
+        confidence = torch.as_tensor(confidence)
+        correct = torch.as_tensor(correct)
         if confidence.ndim != 1 or confidence.shape != correct.shape or confidence.numel() == 0:
             expected = "a vector with at least one entry, and as long as 'correct'"
             got = f"shapes {tuple(confidence.shape)} and {tuple(correct.shape)}"

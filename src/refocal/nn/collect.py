@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from itertools import combinations
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -24,15 +24,11 @@ from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
 from refocal.rows.labels import IgnoreIndex, check_marks
 
-# Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
-KEYS = ("logits", "out", 0)
-# Labels that mark pixels and tokens without one; the second is a class where there are more than 255.
-UNLABELLED = (-100, 255)
-# How images and volumes of a lower resolution than their labels are brought to it.
 UPSAMPLING = {4: "bilinear", 5: "trilinear"}
-# The length of a file's header is not known before the last row: these bytes are kept for it, filled with spaces.
+"""How images and volumes of a lower resolution than their labels are brought to it, by the number of axes."""
+
 HEADER = 512
-DTYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
+"""Bytes of a file's header, whose length is not known before the last row; it is filled with spaces."""
 
 
 @torch.no_grad()
@@ -94,23 +90,36 @@ def collect_logits(
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
     if not isinstance(model, nn.Module):
         raise DataError("model", "collect_logits", expected="a torch.nn.Module", got=f"a {type(model).__name__}")
-    there = next((each.device for each in model.parameters()), torch.device("cpu")) if device is None else device
-    with nullcontext() if path is None else _opened(path) as file, _in_evaluation_mode(model.to(there)):
+    if device is None:
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    with nullcontext() if path is None else _opened(path) as file, _in_evaluation_mode(model.to(device)):
         rows = _Rows(max_rows, random_state, keep_on, file)
         for batch in _counted(loader, progress):
-            found = _run(model, batch, there, label_key, output_key, shift, keep_precision)
-            for logits, labels, axis in _same_resolution(*found, class_axis):
+            batch_logits, batch_labels = _run(
+                model,
+                batch,
+                device=device,
+                label_key=label_key,
+                output_key=output_key,
+                shift=shift,
+                keep_precision=keep_precision,
+            )
+            for logits, labels, axis in _same_resolution(batch_logits, batch_labels, class_axis):
                 rows.add(*_classes_last(logits, labels, axis, input), ignore_index)
         logits, y = rows.finish()
-    logits = logits if path is None else _mapped(path, logits, len(y))
+    if path is not None:
+        logits = _mapped(path, logits, len(y))
     if y.ndim == 2:
         return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
-    return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
+    if logits.shape[1] == 1:
+        return Predictions.from_log_odds(logits[:, 0], y)
+    return Predictions.from_logits(logits, y)
 
 
 def _counted(loader: Iterable[Any], progress: bool) -> Iterator[Any]:
     """The batches of a loader, counted on the standard error stream; an error if there are none."""
-    number, is_shown = 0, progress and sys.stderr.isatty()
+    number = 0
+    is_shown = progress and sys.stderr.isatty()
     total = f" of {len(loader)}" if isinstance(loader, Sized) else ""
     for number, batch in enumerate(loader, start=1):
         yield batch
@@ -135,6 +144,14 @@ def _in_evaluation_mode(model: nn.Module) -> Iterator[None]:
             part.training = training
 
 
+class _Part(NamedTuple):
+    """Rows that were kept, and the random number of each."""
+
+    logits: Tensor
+    labels: Tensor
+    random: Tensor
+
+
 class _Rows:
     """The rows of all batches, or a uniform sample of them: those of the smallest random numbers.
 
@@ -144,67 +161,86 @@ class _Rows:
     def __init__(self, most: int | None, seed: int, device: torch.device | str, file: BinaryIO | None) -> None:
         self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
         self.random = np.random.default_rng(check_integer(seed, "random_state", "collect_logits", least=0))
-        self.device, self.file = device, file
-        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.device = device
+        self.file = file
+        self.parts: list[_Part] = []
         self.bound = 1.0  # every row kept so far has a smaller number
 
     def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
-        if self.parts and self.parts[0][0].shape[-1] != logits.shape[-1]:
-            expected = f"a module that returns as many classes for every batch, {self.parts[0][0].shape[-1]} as before"
+        marks = (-100, 255)  # of pixels and tokens without a label; the second is a class where there are more than 255
+
+        if self.parts and self.parts[0].logits.shape[-1] != logits.shape[-1]:
+            n_before = self.parts[0].logits.shape[-1]
+            expected = f"a module that returns as many classes for every batch, {n_before} as before"
             raise ShapeError("model", "collect_logits", expected=expected, got=f"{logits.shape[-1]} classes")
         of_labels = labels.ndim == logits.ndim
         n_classes = 2 if of_labels else max(2, logits.shape[-1])
-        unlabelled = tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
+        unlabelled = tuple(label for label in marks if not 0 <= label < n_classes)
         ignored = unlabelled if ignore_index is None else check_marks(ignore_index, "collect_logits")
         unknown = torch.isin(labels, torch.tensor(ignored, device=labels.device))
         if of_labels:
-            labels, unknown = labels.masked_fill(unknown, UNKNOWN), unknown.all(-1)
-        kept = (~unknown).nonzero()
-        drawn = torch.from_numpy(self.random.random(len(kept)))
-        low = drawn < self.bound
-        at = kept[low.to(kept.device)].unbind(-1)
-        found = logits[at].to(self.device)
+            labels = labels.masked_fill(unknown, UNKNOWN)
+            unknown = unknown.all(-1)
+        known = (~unknown).nonzero()
+        random = torch.from_numpy(self.random.random(len(known)))
+        is_kept = random < self.bound
+        index = known[is_kept.to(known.device)].unbind(-1)
+        kept = logits[index].to(self.device)
         if self.file is not None and self.most == math.inf:
-            self.file.write(_bytes(found))
-            found = found[:0]
-        self.parts.append((found, labels[at].cpu(), drawn[low]))
-        if sum(len(part[2]) for part in self.parts) > 2 * self.most:
+            self.file.write(_bytes(kept))
+            kept = kept[:0]
+        self.parts.append(_Part(kept, labels[index].cpu(), random[is_kept]))
+        if sum(len(part.random) for part in self.parts) > 2 * self.most:
             self._join()
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Logits that are not in the file yet, and labels, in the order in which they came."""
         self._join()
-        ((logits, labels, _),) = self.parts
+        logits = self.parts[0].logits
+        labels = self.parts[0].labels
         if len(labels) == 0:
             expected = "of at least one row that 'ignore_index' does not leave out"
             raise LabelError("labels", "collect_logits", expected=expected, got="none")
         if self.file is not None:
-            shape = [len(labels), logits.shape[1]]
-            size = math.prod(shape) * logits.dtype.itemsize
-            ends = [size, size + labels.nbytes]
-            header = {
-                "logits": {"dtype": DTYPES[logits.dtype], "shape": shape, "data_offsets": [0, size]},
-                "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": ends},
-            }
-            self.file.writelines(map(_bytes, (logits, labels)))
+            self.file.write(_bytes(logits))
+            self.file.write(_bytes(labels))
             self.file.seek(0)
-            self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
+            self.file.write(_header(logits, labels))
         return logits, labels
 
     def _join(self) -> None:
         """One part of all, without the rows that can no longer be in the sample."""
-        logits, labels, drawn = (torch.cat(column) for column in zip(*self.parts, strict=True))
-        if len(drawn) > self.most:
-            self.bound = float(drawn.kthvalue(int(self.most)).values)
-            low = drawn <= self.bound
-            logits, labels, drawn = logits[low.to(logits.device)], labels[low], drawn[low]
-        self.parts = [(logits, labels, drawn)]
+        whole = _Part(
+            torch.cat([part.logits for part in self.parts]),
+            torch.cat([part.labels for part in self.parts]),
+            torch.cat([part.random for part in self.parts]),
+        )
+        if len(whole.random) > self.most:
+            self.bound = float(whole.random.kthvalue(int(self.most)).values)
+            is_kept = whole.random <= self.bound
+            kept_logits = whole.logits[is_kept.to(whole.logits.device)]
+            whole = _Part(kept_logits, whole.labels[is_kept], whole.random[is_kept])
+        self.parts = [whole]
+
+
+def _header(logits: Tensor, labels: Tensor) -> bytes:
+    """The header of a .safetensors file of logits, a row for each label, and labels: its length, then JSON."""
+    dtypes = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
+    shape = [len(labels), logits.shape[1]]
+    size = math.prod(shape) * logits.dtype.itemsize
+    header = {
+        "logits": {"dtype": dtypes[logits.dtype], "shape": shape, "data_offsets": [0, size]},
+        "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": [size, size + labels.nbytes]},
+    }
+    length = HEADER - 8  # without the eight bytes of the length itself
+    return struct.pack("<Q", length) + json.dumps(header).encode().ljust(length)
 
 
 def _run(
     model: nn.Module,
     batch: Any,
+    *,
     device: torch.device | str,
     label_key: str,
     output_key: str | int | None,
@@ -223,31 +259,39 @@ def _run(
         output = model(**{key: moved(value) for key, value in batch.items() if key != label_key})
         labels = batch[label_key]
     elif isinstance(batch, Sequence) and len(batch) > 1:
-        output, labels = model(moved(batch[0])), batch[1]
+        output = model(moved(batch[0]))
+        labels = batch[1]
     else:
         expected = "batches (inputs, labels) or mappings"
         raise DataError("loader", "collect_logits", expected=expected, got=type(batch).__name__)
-    found = output if output_key is None and isinstance(output, Tensor) else _entry(output, output_key)
-    if not isinstance(found, Tensor) or not found.is_floating_point():
+    logits = output if output_key is None and isinstance(output, Tensor) else _entry(output, output_key)
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
         expected = "a module that returns logits, or has them under 'logits', 'out' or 'output_key'"
-        raise DataError("model", "collect_logits", expected=expected, got=_described(found))
-    if not keep_precision and found.dtype.itemsize < 4:
-        found = found.to(torch.float32)
+        raise DataError("model", "collect_logits", expected=expected, got=_described(logits))
+    if not keep_precision and logits.dtype.itemsize < 4:
+        logits = logits.to(torch.float32)
     labels = torch.as_tensor(labels)
-    if shift and (found.ndim != 3 or labels.shape != found.shape[:2]):
+    if shift and (logits.ndim != 3 or labels.shape != logits.shape[:2]):
         expected = "left out unless logits are (N, L, C) and labels (N, L)"
-        got = f"logits of shape {tuple(found.shape)} and labels of shape {tuple(labels.shape)}"
+        got = f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}"
         raise ParameterError("shift", "collect_logits", expected=expected, got=got)
     if shift:
-        found, labels = found[:, :-1], labels[:, 1:]
-    if labels.ndim == found.ndim > 1 and labels.shape[1] == 1:  # masks (N, 1, H, W)
+        logits = logits[:, :-1]
+        labels = labels[:, 1:]
+    if labels.ndim == logits.ndim > 1 and labels.shape[1] == 1:  # masks (N, 1, H, W)
         labels = labels.squeeze(1)
-    return found, whole_numbers(labels.to(device), "labels", "collect_logits").to(torch.int64)
+    return logits, whole_numbers(labels.to(device), "labels", "collect_logits").to(torch.int64)
 
 
 def _entry(output: Any, key: str | int | None) -> Any:
     """The value of a key, by default of one of the known ones; the output itself where there is none."""
-    for name in KEYS if key is None else (key,):
+    known_keys = (
+        "logits",
+        "out",
+        0,
+    )  # Hugging Face's, torchvision's for segmentation, of models that return a sequence
+
+    for name in known_keys if key is None else (key,):
         if isinstance(output, Mapping) and name in output:
             return output[name]
         if isinstance(name, str) and hasattr(output, name):
@@ -329,7 +373,8 @@ def _either_axis(shape: tuple[int, ...], of_labels: tuple[int, ...]) -> Paramete
 
 def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: str) -> tuple[Tensor, Tensor]:
     """Logits (..., C) and labels (...), or (..., C) for log-odds of several labels."""
-    shape, of_labels = tuple(logits.shape), tuple(labels.shape)
+    shape = tuple(logits.shape)
+    of_labels = tuple(labels.shape)
     if shape == of_labels and logits.ndim == 1:
         return logits[:, None], labels
     if shape == of_labels and kind == "log-odds":

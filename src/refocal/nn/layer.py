@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST, is_plain_tensor, two_columns
 from refocal._validation import INPUTS, check_option
-from refocal.engine.apply import apply_there
+from refocal.engine.apply import apply_on_gpu
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
 from refocal.maps.row import normalised, spoiled
@@ -71,7 +71,10 @@ class CalibrationLayer(nn.Module):
         self.input = input
         self.n_classes = n_classes
         kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-        self._chain, self._fetched, self._versions = self.chain, list[Tensor](), list[int]()
+        self._chain = self.chain
+        """The chain with the values that the buffers had when they were fetched last."""
+        self._fetched: list[Tensor] = []
+        self._versions: list[int] = []
         self._names: list[str] = []
         for name, value in self.chain.parameters():
             again = sum(known.rstrip("_0123456789") == name for known in self._names)
@@ -86,13 +89,14 @@ class CalibrationLayer(nn.Module):
         else:
             self._check_axis(logits)
             x = logits.movedim(self.class_axis, -1)
-        found, there = None, is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
-        if there and not torch.cuda.is_current_stream_capturing():
-            found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
-        if found is None:
+        applied = None
+        can_be_compiled = is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
+        if can_be_compiled and not torch.cuda.is_current_stream_capturing():
+            applied = apply_on_gpu(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, reports=False)
+        if applied is None:
             log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
         else:
-            log_p = found.probabilities.reshape(x.shape)
+            log_p = applied.probabilities.reshape(x.shape)
         return log_p.movedim(-1, self.class_axis)
 
     def _check_axis(self, logits: Tensor) -> None:
@@ -107,11 +111,12 @@ class CalibrationLayer(nn.Module):
     def _chain_now(self) -> Chain:
         """The chain with the values of the buffers, which are fetched again only where they have changed."""
         buffers = [self.get_buffer(name) for name in self._names]
-        versions = [0 if each.is_inference() else each._version for each in buffers]
+        versions = [0 if buffer.is_inference() else buffer._version for buffer in buffers]
         same = len(self._fetched) == len(buffers) and all(map(operator.is_, self._fetched, buffers))
         if not same or versions != self._versions:
-            values = iter([np.asarray(each.double().cpu())[()] for each in buffers])
-            self._fetched, self._versions = buffers, versions
+            values = iter([np.asarray(buffer.double().cpu())[()] for buffer in buffers])
+            self._fetched = buffers
+            self._versions = versions
             self._chain = self.chain.with_parameters(lambda _: next(values))
         return self._chain
 

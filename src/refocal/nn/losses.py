@@ -50,7 +50,9 @@ class BaseLoss(nn.Module, ABC):
         super().__init__()
         self.register_buffer("weight", None)
         check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
-        self.ignore_index, self.reduction, self.validate = ignore_index, reduction, validate
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.validate = validate
 
     def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
@@ -87,12 +89,12 @@ class BaseLoss(nn.Module, ABC):
             # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
             expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
             raise LabelError("labels", name, expected=expected, got=f"a {type(labels).__name__}")
-        found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
-        if not isinstance(found, Tensor) or not found.is_floating_point():
+        logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
             expected = "a floating-point tensor, or the output of a model that has one called logits"
-            got = f"dtype {found.dtype}" if isinstance(found, Tensor) else f"a {type(outputs).__name__}"
+            got = f"dtype {logits.dtype}" if isinstance(logits, Tensor) else f"a {type(outputs).__name__}"
             raise ShapeError("logits", name, expected=expected, got=got)
-        return found.float() if found.dtype.itemsize < 4 else found
+        return logits.float() if logits.dtype.itemsize < 4 else logits
 
     def _checks(self, values: Tensor) -> bool:
         """Whether values are to be read and checked."""
@@ -102,10 +104,12 @@ class BaseLoss(nn.Module, ABC):
     def _check_range(self, labels: Tensor, most: int) -> None:
         if not self._checks(labels):
             return
-        lowest, highest = labels.min().item(), labels.max().item()
+        lowest = labels.min().item()
+        highest = labels.max().item()
         if not (lowest >= 0 and highest <= most):
             also = "" if self.ignore_index is None else f", or ignore_index ({self.ignore_index:g})"
-            expected, got = f"between 0 and {most}{also}", f"labels from {lowest:.12g} to {highest:.12g}"
+            expected = f"between 0 and {most}{also}"
+            got = f"labels from {lowest:.12g} to {highest:.12g}"
             raise LabelError("labels", type(self).__name__, expected=expected, got=got)
 
     def _reduce(self, values: Tensor, batch: LossBatch, n_items: Tensor | float | None) -> Tensor:
@@ -152,13 +156,16 @@ class Loss(BaseLoss):
         self.weight = weight
 
     def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
-        name, logits = type(self).__name__, self._logits(outputs, labels)
+        name = type(self).__name__
+        logits = self._logits(outputs, labels)
         if not isinstance(outputs, Tensor):
-            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+            logits = logits.reshape(-1, logits.shape[-1])
+            labels = labels.reshape(-1)
         if logits.ndim == 0:
             raise ShapeError("logits", name, expected="of shape (N, C, ...) or (C,)", got="a single number")
         rows = logits if logits.ndim == 1 else logits.movedim(1, -1)
-        shape, n_classes = tuple(rows.shape[:-1]), rows.shape[-1]
+        shape = tuple(rows.shape[:-1])
+        n_classes = rows.shape[-1]
         if labels.shape != shape:
             expected = f"of shape {shape}, since the logits have shape {tuple(logits.shape)}"
             raise ShapeError("labels", name, expected=expected, got=f"shape {tuple(labels.shape)}")
@@ -201,7 +208,8 @@ class FocalLoss(Loss):
         batch = self._batch(logits, labels)
         chosen = self.gamma if gamma is None else gamma
         if isinstance(chosen, Tensor):
-            shape, name = batch.labels.shape, type(self).__name__
+            shape = batch.labels.shape
+            name = type(self).__name__
             if chosen.ndim > 0 and chosen.shape != shape:
                 expected = f"a number or a tensor of the labels' shape {tuple(shape)}"
                 raise ShapeError("gamma", name, expected=expected, got=f"shape {tuple(chosen.shape)}")
@@ -292,7 +300,8 @@ class MMCE(Loss):
 
     def _of(self, batch: LossBatch) -> Array:
         log_q, confidence, correct = batch.predicted()
-        confidence, kept = confidence.reshape(-1), batch.kept.reshape(-1).to(confidence.dtype)
+        confidence = confidence.reshape(-1)
+        kept = batch.kept.reshape(-1).to(confidence.dtype)
         excess = (confidence - correct.reshape(-1).to(confidence.dtype)) * kept
         kernel = torch.exp(-(confidence[:, None] - confidence).abs() / self.width)
         # Products and a sum, not a matrix product: that would be done in half precision under autocast.

@@ -18,12 +18,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, spline_at
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_curve, fit_tail, other_strengths, two_class_step
-from refocal.calibrators._logistic import doubtful, fit_line
-from refocal.calibrators.spline import Prior, Splines, penalty
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
+from refocal.fitting.confidence import IDENTITY, draft_tail, fit_tail, two_class_step
+from refocal.fitting.curves import Prior, Splines, fit_curve, other_strengths, penalty
+from refocal.fitting.logistic import doubtful, fit_line
 from refocal.maps import inverse_focal
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces

@@ -25,9 +25,9 @@ from refocal import (
     metrics,
 )
 from refocal._arrays import namespace
-from refocal.calibrators._affine import Recipe, fit_affine, folds, out_of_fold
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.fitting.affine import Recipe, fit_affine, folds, out_of_fold
 from refocal.fitting.lbfgs import SHORTER, Ends, minimise
 from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax

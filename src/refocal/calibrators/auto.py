@@ -11,13 +11,14 @@ import numpy as np
 from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _affine
-from refocal.calibrators._affine import EXACT, TIGHT, CrossFitted, Recipe
-from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_class_step
+from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.sampling import sampled
 from refocal.errors import FitWarning, warn
+from refocal.fitting import affine
+from refocal.fitting.affine import EXACT, TIGHT, Recipe
+from refocal.fitting.confidence import IDENTITY, draft_tail, fit_tail, two_class_step
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
@@ -102,7 +103,7 @@ class AutoCalibration(CrossFitted):
         n_rows = min(dataset.n_rows, SCALING_ENTRIES // dataset.n_classes)
         is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
         rows, whole = _sample(dataset, is_vocabulary)
-        few = rows.n_rows < max(_affine.MIN_ROWS, self.n_folds)
+        few = rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
         if rows.n_classes == 2:
             steps, choice = self._two_classes(rows, few)
         elif rows is whole and rows.correct.all():
@@ -118,11 +119,11 @@ class AutoCalibration(CrossFitted):
     def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
         if not few:
-            fold = _affine.folds(rows, self.n_folds, self.random_state)
+            fold = affine.folds(rows, self.n_folds, self.random_state)
             found = np.empty(rows.n_rows)
             for i in range(self.n_folds):
                 step, held_out = two_class_step(rows.take(fold != i)), rows.take(fold == i)
-                found[fold == i] = _affine.losses(held_out, Chain((step,)).scores(held_out.logits))
+                found[fold == i] = affine.losses(held_out, Chain((step,)).scores(held_out.logits))
             choice["log_loss_out_of_fold"] = {"curve": rows.average(found)}
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
@@ -132,14 +133,14 @@ class AutoCalibration(CrossFitted):
     ) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        recipes: list[Recipe] = [_affine.TEMPERATURE]
+        recipes: list[Recipe] = [affine.TEMPERATURE]
         blocks = [rows]
         if not only_temperature:
-            matrices = _affine.MATRICES[: None if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else 2]
-            tried = [_affine.VECTOR, *(matrices if rows.n_rows >= _least_rows(rows.n_classes) else ())]
-            fold = _affine.folds(rows, self.n_folds, self.random_state)
-            scores = _affine.out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
-            plain = [rows.average(_affine.losses(rows, each)) for each in scores[1:]]
+            matrices = affine.MATRICES[: None if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else 2]
+            tried = [affine.VECTOR, *(matrices if rows.n_rows >= _least_rows(rows.n_classes) else ())]
+            fold = affine.folds(rows, self.n_folds, self.random_state)
+            scores = affine.out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
+            plain = [rows.average(affine.losses(rows, each)) for each in scores[1:]]
             for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
@@ -149,7 +150,7 @@ class AutoCalibration(CrossFitted):
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
-        (scaling,) = _affine.fit_scalings(whole, [recipe], TIGHT if whole is rows else EXACT, temperature=temperature)
+        (scaling,) = affine.fit_scalings(whole, [recipe], TIGHT if whole is rows else EXACT, temperature=temperature)
         choice = scaling.choice | {
             "name": recipe.name,
             "log_loss" if only_temperature else "log_loss_out_of_fold": {
@@ -176,13 +177,13 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
     """
     n_rows = min(SCALING_ROWS, SCALING_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):
-        rows: Block = dataset.look(_affine.usable_rows, min(n_rows, dataset.n_rows))
+        rows: Block = dataset.look(affine.usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
     if is_vocabulary:
-        usable = _affine.counted_rows(dataset)
+        usable = affine.counted_rows(dataset)
         rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
     else:
-        usable = _affine.usable_rows(dataset, there=dataset.n_classes > 2)
+        usable = affine.usable_rows(dataset, there=dataset.n_classes > 2)
         rows = sampled(usable, n_rows, dataset.floor)
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
@@ -224,7 +225,7 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
         )
     if few:
         left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
-        found.append(f"With {rows.n_rows:,} rows, fewer than {_affine.MIN_ROWS}, {left_out}.")
+        found.append(f"With {rows.n_rows:,} rows, fewer than {affine.MIN_ROWS}, {left_out}.")
     elif only_temperature:
         found.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "

@@ -15,13 +15,14 @@ from refocal._arrays import SMALLEST, Array, Flags, Indices, Matrix, Vector, in_
 from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import folds, usable_rows
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators.one_vs_rest import odds_after, starts_of_ties, temperature_of
+from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
 from refocal.errors import FitWarning, warn
+from refocal.fitting.affine import folds, usable_rows
+from refocal.fitting.curves import odds_after
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised

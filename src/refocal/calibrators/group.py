@@ -18,10 +18,10 @@ from refocal._json import field
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
+from refocal.fitting.logistic import LEAST_RISE, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.labels import IgnoreIndex

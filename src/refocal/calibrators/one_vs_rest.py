@@ -16,9 +16,10 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import fit_line, fit_logistic
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import ENTRIES
+from refocal.fitting.curves import line
+from refocal.fitting.logistic import fit_line, fit_logistic
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds
@@ -245,11 +246,6 @@ def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | No
     return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
 
 
-def line(slope: float, intercept: float) -> Curve:
-    """The pieces of a straight line."""
-    return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
-
-
 @without_warnings
 def _log_odds(logits: Array, temperature: float) -> Vector:
     """The log-odds of every class in float64; inf in rows where it cannot occur or must."""
@@ -258,13 +254,6 @@ def _log_odds(logits: Array, temperature: float) -> Vector:
     possible = x > -np.inf
     decided = ~possible | (possible.sum(axis=1, keepdims=True) == 1)
     return np.where(decided, np.inf, found)
-
-
-def odds_after(chain: Chain, block: Block) -> Vector:
-    """The log-odds after a chain, of class 1 of two or of the top class of more, with all their digits."""
-    parts = (block.logits[some].astype(np.float64) for some in row_blocks(block.n_rows, block.n_classes, ENTRIES))
-    odds = (log_odds(np, chain.scores(part)) for part in parts)
-    return np.concatenate([part[:, 1] if block.n_classes == 2 else part.max(axis=1) for part in odds])
 
 
 def temperature_of(block: Block) -> float:

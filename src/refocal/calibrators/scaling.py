@@ -10,15 +10,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _affine
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import CrossFitted, Recipe
 from refocal.calibrators._base import FLOOR, Calibrator
+from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import predictions_of
 from refocal.errors import UnsupportedError
-from refocal.fitting import Solution, find
+from refocal.fitting import Solution, affine, find
+from refocal.fitting.affine import Recipe
 from refocal.fitting.solution import Status
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
@@ -61,9 +61,9 @@ class RidgeScaling(CrossFitted):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
-        rows = _affine.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
+        rows = affine.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
-        undivided = not rows.in_memory or rows.n_rows < max(_affine.MIN_ROWS, self.n_folds)
+        undivided = not rows.in_memory or rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
             recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
@@ -71,12 +71,12 @@ class RidgeScaling(CrossFitted):
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen, scores = 0, None
         if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
-            tried = _affine.out_of_fold(rows, recipes, _affine.folds(rows, self.n_folds, self.random_state))
-            chosen = int(np.argmin([rows.average(_affine.losses(rows, each)) for each in tried]))
+            tried = affine.out_of_fold(rows, recipes, affine.folds(rows, self.n_folds, self.random_state))
+            chosen = int(np.argmin([rows.average(affine.losses(rows, each)) for each in tried]))
             scores = Block(tried[chosen], rows.labels, rows.weight)
         elif self.focal and not rows.in_memory:
             raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
-        (scaling,) = _affine.fit_scalings(rows, [recipes[chosen]])
+        (scaling,) = affine.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": scaling.choice}
         if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
             status: Status = "converged" if scaling.converged else "not converged"

@@ -21,9 +21,9 @@ from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.binning import bins, polyline
 from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
-from refocal.calibrators.spline import spline
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
+from refocal.fitting.curves import spline
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, Pieces
 from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform

@@ -58,7 +58,7 @@ def _affine_kernel(
     logits, labels, weights, parameters, tops, out, stride, n_rows, n_classes,
     HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """maps/steps.py and calibrators/_affine.py; a program adds up every n-th tile of rows."""
+    """maps/steps.py and fitting/affine.py; a program adds up every n-th tile of rows."""
     dtype = tl.float64 if DOUBLE else tl.float32
     j = tl.arange(0, CLASSES)[None, :]
     known = j < n_classes

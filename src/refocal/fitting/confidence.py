@@ -11,12 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector
-from refocal.calibrators._logistic import Found, Target, fit_line, near, student
-from refocal.calibrators.one_vs_rest import line, odds_after
-from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
+from refocal._arrays import Vector
 from refocal.engine import Block
+from refocal.fitting.curves import (
+    PRIOR,
+    ShrunkCurve,
+    Splines,
+    fit_curve,
+    line,
+    odds_after,
+    penalty,
+    rising_order,
+    spline,
+)
 from refocal.fitting.lbfgs import Ends, minimise
+from refocal.fitting.logistic import fit_line, near, student
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
@@ -24,12 +33,6 @@ from refocal.maps.row import softplus
 from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
-N_KNOTS = 6
-# The prior of a curve, in rows, and by how much it is multiplied: the evidence of the rows weighs what is tried.
-PRIOR = Prior(slope=1.0, bend=1.0, offset=0.3, least_slope=0.05)
-STRENGTHS = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0])
-# The strength whose curve is fitted first, and the factor by which it may differ from the mean strength.
-FIRST_STRENGTH, CLOSE_STRENGTH = 64.0, 2.0
 # The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
 # deviations.
 DEVIATIONS = np.array([0.4, 0.15])
@@ -56,14 +59,17 @@ class Tail(NamedTuple):
 
     @property
     def gamma(self) -> float:
+        """γ of the focal map."""
         return math.expm1(self.point[0])
 
     @property
     def temperature(self) -> float:
+        """T, which comes before the focal map."""
         return math.exp(self.point[1])
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """The steps of a chain."""
         curve = () if self.curve is None else (Confidence(Pieces.of(spline(self.curve.knots, self.curve.theta))),)
         return (Temperature(self.temperature), Focal(self.gamma), *curve)
 
@@ -123,7 +129,7 @@ def _moved(rows: Block, tail: Tail) -> Tail:
     chain[3, 1], chain[5, 2] = more, inverse
     split, shares = rows.split(more - 1.0, 1.0 / inverse, rough=True)
     shares = shares @ rows.weights
-    order = _rising(split[0])  # passes over sorted rows take half the time
+    order = rising_order(split[0])  # passes over sorted rows take half the time
     split, weight, correct = split[:, order], rows.weights[order], rows.correct[order].astype(np.float64)
     curve = tail.curve or fit_curve(split[0], correct, weight)
     if curve is None:
@@ -166,64 +172,6 @@ def _prior(point: Vector) -> tuple[float, Vector]:
     cost, pull = student(far)
     pull = pull / DEVIATIONS
     return float(cost.sum()), np.array([pull[0] - turn * pull[1], pull[1]])
-
-
-class ShrunkCurve(NamedTuple):
-    """A rising curve, and how strongly it was drawn to the identity."""
-
-    knots: Vector
-    theta: Vector
-    strength: float
-
-
-def fit_curve(odds: Vector, target: Target, weight: Vector, like: ShrunkCurve | None = None) -> ShrunkCurve | None:
-    """A rising curve from log-odds to log-odds; None where all log-odds are the same.
-
-    It is the mean of the curves of several strengths of the prior, each weighted by its evidence: the probability of
-    the targets, integrated over the curves by Laplace's approximation. Where the identity is as good as any curve, the
-    strongest weigh most. The curve of their mean strength is fitted, and the others are found from it; the search of
-    that strength begins at the one of a curve that is `like` this one.
-    """
-    odds = near(odds)
-    order = _rising(odds)
-    odds, target, weight = odds[order], target[order], weight[order]
-    # Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
-    knots = equal_shares(odds, weight * np.exp(0.5 * odds - softplus(np, odds)), N_KNOTS)
-    if len(knots) < 2:
-        return None
-    splines, strength = Splines(knots, odds), FIRST_STRENGTH if like is None else like.strength
-    theta = splines.identity
-    for _ in range(MOST_LOOKS):
-        found = splines.fit(target, weight, PRIOR, theta, strength)
-        thetas, evidence = other_strengths(found, strength, penalty(PRIOR, len(knots)), splines.identity)
-        share = np.exp(evidence - evidence.max())
-        share /= share.sum()
-        theta, before, strength = share @ thetas, strength, math.exp(share @ np.log(STRENGTHS))
-        if max(strength / before, before / strength) < CLOSE_STRENGTH:
-            break
-    theta[:-1] = np.maximum(theta[:-1], PRIOR.least_slope)
-    return ShrunkCurve(knots, theta, strength)
-
-
-def _rising(odds: Vector) -> Indices:
-    """An order of log-odds in which they rise, to a part in 65,535 of their range: in a tenth of the time of a sort."""
-    low, high = odds.min(), odds.max()
-    return np.argsort(((odds - low) * (65_535.0 / (high - low or 1.0))).astype(np.uint16), kind="stable")
-
-
-def other_strengths(found: Found, strength: float, unit: Vector, identity: Vector) -> tuple[Vector, Vector]:
-    """The best curves of all strengths of a prior close to that of one, and the logarithm of the evidence for each.
-
-    The log-loss is taken for the parabola that it is near the curve that was found: then the integral over all curves
-    is known. `unit` is the penalty of strength 1.
-    """
-    root = np.linalg.inv(np.linalg.cholesky(unit))
-    bends, axes = np.linalg.eigh(root @ (found.hessian - strength * unit) @ root.T)
-    axes = root.T @ axes
-    off, others = axes.T @ unit @ (found.theta - identity), STRENGTHS[:, None]
-    steps = (strength - others) * off / (bends + others)
-    values = found.value + 0.5 * np.sum((others - strength) * off**2 - (bends + others) * steps**2, axis=1)
-    return found.theta + steps @ axes.T, -values - 0.5 * np.log1p(bends / others).sum(axis=1)
 
 
 def two_class_step(rows: Block) -> Step:

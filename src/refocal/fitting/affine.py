@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,9 +27,6 @@ from refocal._arrays import (
     to_numpy,
     without_warnings,
 )
-from refocal.calibrators import _settings as setting
-from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import HasFocalPoint
 from refocal.engine import Block, Dataset, Pass, array_engine
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.temperature import newton_temperature
@@ -51,20 +47,6 @@ FEW_CLASSES = 50
 LEAST = 1e-12
 # Fewer rows than this are not divided further.
 MIN_ROWS = 100
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class CrossFitted(HasFocalPoint, Calibrator):
-    """A calibrator that chooses a scaling by its predictions for rows that it was not fitted on."""
-
-    n_folds: int = setting.integer(5, least=2)
-    random_state: int = setting.integer(0, least=0)
-    input: str = "logits"
-
-    @property
-    def choice_(self) -> dict[str, Any]:
-        """What was fitted, from `fit_report_`."""
-        return dict(self.fit_report_.get("scaling", {}))
 
 
 class Recipe(NamedTuple):

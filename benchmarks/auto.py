@@ -72,10 +72,15 @@ TABULAR_METHODS = ("none", "fts", "logistic", "beta", "isotonic", "spline", "aut
 SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
 BASE = {"networks": "ts", "tabular": SIGMOID}
 # What `auto` is made with instead of what is shipped.
+OFFSET_1 = curves.SHRINKAGE.prior._replace(offset=1.0)
 SETTINGS: dict[str, tuple[Any, str, Any]] = {
-    "auto, 4 knots": (curves, "N_KNOTS", 4),
-    "auto, 8 knots": (curves, "N_KNOTS", 8),
-    "auto, offset 1": (curves, "PRIOR", curves.PRIOR._replace(offset=1.0)),
+    "auto, 4 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=4)),
+    "auto, 8 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=8)),
+    "auto, offset 1": (
+        curves,
+        "SHRINKAGE",
+        curves.SHRINKAGE._replace(prior=OFFSET_1),
+    ),
     "auto, γ and T wider": (confidence, "DEVIATIONS", 2.0 * confidence.DEVIATIONS),
     "auto, γ and T narrower": (confidence, "DEVIATIONS", 0.5 * confidence.DEVIATIONS),
     "auto, slope wider": (logistic, "SLOPE_DEVIATION", 1e3),

@@ -144,8 +144,8 @@ class AutoCalibration(CrossFitted):
             for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
-        drafts = [draft_tail(rows, IDENTITY._replace(before=temperature))]
-        drafts += [draft_tail(each, drafts[0][0]._replace(before=1.0)) for each in blocks[1:]]
+        drafts = [draft_tail(rows, IDENTITY._replace(inner_temperature=temperature))]
+        drafts += [draft_tail(each, drafts[0][0]._replace(inner_temperature=1.0)) for each in blocks[1:]]
         tails, measured = zip(*drafts, strict=True)
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])

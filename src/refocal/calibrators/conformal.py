@@ -22,7 +22,7 @@ from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
 from refocal.errors import FitWarning, warn
 from refocal.fitting.affine import folds, usable_rows
-from refocal.fitting.curves import odds_after
+from refocal.fitting.curves import log_odds_after
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
@@ -221,7 +221,7 @@ class VennAbersCalibration(Calibrator):
         rows = usable_rows(self._block_of(dataset))
         is_two = rows.n_classes == 2
         before = Chain(() if is_two else (Temperature(temperature_of(rows)),))
-        score, target = odds_after(before, rows), rows.labels == 1 if is_two else rows.correct
+        score, target = log_odds_after(before, rows), rows.labels == 1 if is_two else rows.correct
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows carry no information
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
         score, target, weight = score[order], target[order], rows.weights[order]

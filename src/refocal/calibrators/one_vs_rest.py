@@ -229,13 +229,13 @@ def _line(rows: ClassRows) -> Affine:
     Platt's targets raise the share of a rare class. Where scores say so little that the line is then worse on its own
     rows than the share alone, the line of the labels is taken.
     """
-    slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True)
+    slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True)
     hits, misses = float(rows.weight @ rows.target), float(rows.weight @ ~rows.target)
     if hits and misses:
         by_line = rows.weight @ softplus(np, np.where(rows.target, -1.0, 1.0) * (slope * rows.score + intercept))
         by_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
         if by_line > by_share:
-            slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True, doubt=0.0)
+            slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True, pseudo_count=0.0)
     weights, intercepts = (np.array(part, dtype=np.float32) for part in ([slope, slope], [0.0, intercept]))
     return Affine("logits", 1.0, weights, intercepts)
 

@@ -28,7 +28,8 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
-from refocal.fitting.lbfgs import Ends, minimise
+from refocal.fitting.lbfgs import Tolerance as Ends
+from refocal.fitting.lbfgs import minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features

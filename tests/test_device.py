@@ -112,12 +112,12 @@ def test_affine_sums_walk_through_the_rows(matrix, monkeypatch):
     z = affine.Features("tempered", 1.5, 200.0)
     parameters = 0.1 * np.random.default_rng(0).normal(size=30 if matrix else 10)
     here, there = block.Block(x, y), block.Block(*on_device(x, y))
-    loss = affine._matrix_sums if matrix else partial(affine._vector_sums, bends=True)
+    loss = affine._matrix_sums if matrix else partial(affine._vector_sums, with_curvature=True)
     for exact in (False, True):
         expected, found = (loss(z, rows, parameters, exact) for rows in (here, there))
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     if matrix:
-        expected, found = (affine._curvature(z, rows, 50) for rows in (here, there))
+        expected, found = (affine._matrix_curvature(z, rows, 50) for rows in (here, there))
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 

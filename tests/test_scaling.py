@@ -87,7 +87,9 @@ def torch_optimum(z, labels, of_weights, of_intercept):
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
     logits, labels = draw_biased_logits(800, 4)
     of_weights = np.where(np.eye(4) > 0, 0.002, 0.015) if matrix else np.full(4, 0.002)
-    found = fit_affine(Block(logits, labels), Recipe("tempered", matrix, diagonal=0.4), 1.0)
+    found = fit_affine(
+        Block(logits, labels), Recipe("tempered", "matrix" if matrix else "vector", diagonal_strength=0.4), 1.0
+    )
     weights, intercept = torch_optimum(log_softmax(logits), labels, of_weights, 0.005)
     assert found.converged
     np.testing.assert_allclose(found.weights, weights, atol=2e-3)
@@ -170,7 +172,7 @@ def test_the_focal_map_is_found_behind_a_scaling():
 def test_out_of_fold_predictions_never_saw_their_row():
     """When the logits of one row change, the predictions of its own fold do not, and all others do."""
     logits, labels = draw_biased_logits(200, 4)
-    recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
+    recipes = [Recipe("tempered", "temperature"), Recipe("tempered", "vector"), Recipe("logits", "matrix")]
     changed = logits.copy()
     changed[7] = -changed[7]
     fold = folds(Block(logits, labels), 5, 0)

@@ -159,7 +159,7 @@ class AutoCalibration(CrossFitted):
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }
-        if recipe.matrix is None:
+        if recipe.shape == "temperature":
             return (Temperature(temperature * tail.temperature), *tail.steps[1:]), choice
         return (scaling.step(order_preserving=keep), *tail.steps), choice
 
@@ -183,7 +183,7 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
         usable = affine.counted_rows(dataset)
         rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
     else:
-        usable = affine.usable_rows(dataset, there=dataset.n_classes > 2)
+        usable = affine.usable_rows(dataset, keep_on_gpu=dataset.n_classes > 2)
         rows = sampled(usable, n_rows, dataset.floor)
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 

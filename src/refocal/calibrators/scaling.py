@@ -18,7 +18,7 @@ from refocal.engine import Block, Dataset
 from refocal.engine.scoring import predictions_of
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, affine, find
-from refocal.fitting.affine import Recipe
+from refocal.fitting.affine import Recipe, Shape
 from refocal.fitting.solution import Status
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
@@ -57,16 +57,17 @@ class RidgeScaling(CrossFitted):
     intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number per class.")
 
     def _recipe(self, strength: float) -> Recipe:
-        return Recipe(self._kind, self._matrix, self._diagonal * strength, strength)
+        shape: Shape = "matrix" if self._matrix else "vector"
+        return Recipe(self._kind, shape, self._diagonal * strength, strength)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
-        rows = affine.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
+        rows = affine.usable_rows(dataset, keep_on_gpu=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
         undivided = not rows.in_memory or rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
-            recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
+            recipes = [Recipe(self._kind, "temperature"), *(self._recipe(s) for s in STRENGTHS)]
         else:
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen, scores = 0, None

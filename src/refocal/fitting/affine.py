@@ -1,7 +1,12 @@
 """Scalings of the classes: affine maps of least log-loss, and their predictions for rows that they were not fitted on.
 
-A ridge shrinks them towards temperature scaling, W = I and b = 0. Whatever the number of classes, too few rows lead
-back to temperature scaling and not away from it.
+Of features z (C numbers for each row, the scaled logits) a scaling W z + b with W (C, C) or a diagonal of it (C,) and
+b (C,) minimises
+
+    F(W, b) = Σᵢ wᵢ (log Σ_c exp(W zᵢ + b)_c - (W zᵢ + b)_{yᵢ}) / Σᵢ wᵢ + Σⱼ ridgeⱼ xⱼ²,   x = (W - I, b)
+
+over rows i with labels y and weights w. The ridge shrinks it towards temperature scaling, W = I and b = 0. Whatever the
+number of classes, too few rows lead back to temperature scaling and not away from it.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -28,69 +33,75 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
-from refocal.fitting.lbfgs import Tolerance as Ends
-from refocal.fitting.lbfgs import minimise
+from refocal.fitting.lbfgs import Minimum, Tolerance, minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
 
-# The numbers of a block of rows: large enough for matrix products, small enough for memory.
-BLOCK = 1 << 20
-# About how many rows of a block give the scale of a matrix, in fits that only help to choose, and that of a vector on a
-# GPU.
-SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
-# What a step promises, relative to the log-loss, at which a fit ends; for fits that only help to choose, which then
-# lose 1e-5 of log-loss at most; and for fits in double precision that end where rounding does.
-TIGHT, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
-# With fewer classes a copy of the rows in which each class comes as a whole takes less time than it saves.
-FEW_CLASSES = 50
-# The least curvature.
-LEAST = 1e-12
-# Fewer rows than this are not divided further.
+# Fewer rows than this are not divided into folds.
 MIN_ROWS = 100
+
+Shape = Literal["temperature", "vector", "matrix"]
 
 
 class Recipe(NamedTuple):
-    """What is fitted: W z + b of which features, and how strongly each part is held to temperature scaling.
+    """What is fitted: W z + b of which kind of features, W of which shape, and the strengths of the ridge.
 
-    The strengths are multiplied by C/n for the diagonal and the intercept and by C(C-1)/n for the off-diagonal: a part
-    with more parameters is held more strongly. `matrix=None` is temperature scaling alone.
+    "temperature" is temperature scaling alone, W = I and b = 0.
     """
 
     kind: str
-    matrix: bool | None
-    diagonal: float = 1.0
-    others: float = 1.0
+    shape: Shape
+    diagonal_strength: float = 1.0
+    """Of the diagonal of W."""
+    strength: float = 1.0
+    """Of the rest: off the diagonal of W, and b."""
 
     def ridge(self, n_rows: float, n_classes: int) -> Vector:
-        """What a unit of squared distance from temperature scaling costs beside the mean log-loss, in each of W and b.
+        """The ridge of each of x = (W - I, b), beside the mean log-loss.
 
-        W is a matrix or its diagonal.
+        A part with more parameters has a stronger ridge: the strengths are multiplied by C/n for the diagonal and b,
+        and by C(C-1)/n off the diagonal.
         """
-        weights = np.full(n_classes, self.diagonal)
-        if self.matrix:
-            weights = np.where(np.eye(n_classes) > 0.0, self.diagonal, (n_classes - 1) * self.others).ravel()
-        return np.append(weights, np.full(n_classes, self.others)) * (n_classes / n_rows)
-
-    @property
-    def word(self) -> str:
-        """The kind of scaling."""
-        return {None: "temperature", False: "vector", True: "matrix"}[self.matrix]
+        if self.shape == "matrix":
+            off_diagonal = (n_classes - 1) * self.strength
+            weights = np.where(np.eye(n_classes) > 0.0, self.diagonal_strength, off_diagonal).ravel()
+        else:
+            weights = np.full(n_classes, self.diagonal_strength)
+        return np.append(weights, np.full(n_classes, self.strength)) * (n_classes / n_rows)
 
     @property
     def name(self) -> str:
-        """The kind of scaling and its strength."""
-        return self.word if self.matrix is None else f"{self.word} {self.others:g}"
+        """The shape and the strength."""
+        return self.shape if self.shape == "temperature" else f"{self.shape} {self.strength:g}"
 
 
 # The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
-TEMPERATURE = Recipe("tempered", None)
-VECTOR = Recipe("tempered", False)
-MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
+TEMPERATURE = Recipe("tempered", "temperature")
+VECTOR = Recipe("tempered", "vector")
+MATRICES = tuple(Recipe("tempered", "matrix", strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
+
+
+class Accuracy(NamedTuple):
+    """How exactly a scaling is fitted."""
+
+    tolerance: Tolerance
+    in_double: bool = False
+    """Whether sums are computed in double precision, so that the order of the rows does not matter."""
+    curvature_rows: int | None = None
+    """About how many rows of a block give the preconditioner of a matrix; all of them if None."""
+
+
+TIGHT = Accuracy(Tolerance(gain=1e-8, rounding=1e-7, max_steps=200))
+# For fits that only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path, which
+# would end other fits elsewhere within their tolerance.
+COARSE = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
+# Until nothing is gained but rounding.
+EXACT = Accuracy(Tolerance(gain=1e-18, rounding=1e-13, max_steps=1_000), in_double=True)
 
 
 class Scaling(NamedTuple):
-    """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
+    """A fitted scaling: W (C, C) or its diagonal (C,), b (C,), their log-loss, and how the search ended."""
 
     recipe: Recipe
     temperature: float
@@ -103,184 +114,263 @@ class Scaling(NamedTuple):
     @property
     def choice(self) -> dict[str, Any]:
         """What was fitted, for the report of a fit."""
-        how = {"strength": self.recipe.others, "passes": self.passes, "converged": self.converged}
-        return {"chosen": self.recipe.word} | ({} if self.recipe.matrix is None else how)
+        chosen = {"chosen": self.recipe.shape}
+        if self.recipe.shape == "temperature":
+            return chosen
+        return chosen | {"strength": self.recipe.strength, "passes": self.passes, "converged": self.converged}
 
     def step(self, *, order_preserving: bool = False) -> Step:
         """The step that applies it. Weights are rounded to float32: more digits mean nothing, and files stay small."""
-        weights, intercept = (np.asarray(part, dtype=np.float32) for part in (self.weights, self.intercept))
+        weights = np.asarray(self.weights, dtype=np.float32)
+        intercept = np.asarray(self.intercept, dtype=np.float32)
         step = Affine(self.recipe.kind, self.temperature, weights, intercept)
         return KeepTop((step,)) if order_preserving else step
 
 
 def fit_affine(
-    dataset: Dataset, recipe: Recipe, temperature: float, start: Scaling | None = None, ends: Ends = TIGHT
+    dataset: Dataset, recipe: Recipe, temperature: float, start: Scaling | None = None, accuracy: Accuracy = TIGHT
 ) -> Scaling:
-    """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
-
-    A pass over the rows sums up the loss and its gradient, a number for each parameter; with `EXACT` ends in double
-    precision, until nothing is gained, so that the order of the rows does not matter.
-    """
-    n, matrix = dataset.n_classes, recipe.matrix
-    ridge = recipe.ridge(dataset.total_weight, n)  # a weight of 2 is a row twice
-    identity = np.eye(n) if matrix else np.ones(n)
-    first = np.zeros(len(ridge))
-    if start is not None:
-        first = np.concatenate([(start.weights - identity).ravel(), start.intercept])
+    """The scaling of least F, a convex problem, by L-BFGS from `start` or from temperature scaling."""
+    n_classes = dataset.n_classes
+    identity = np.eye(n_classes) if recipe.shape == "matrix" else np.ones(n_classes)
+    ridge = recipe.ridge(dataset.total_weight, n_classes)  # a weight of 2 is a row twice
     z = Features(recipe.kind, temperature, dataset.total_weight)
+    x = np.zeros(len(ridge))
+    if start is not None:
+        x = np.concatenate([(start.weights - identity).ravel(), start.intercept])
+    fit = _fit_matrix if recipe.shape == "matrix" else _fit_vector
+    minimum = fit(dataset, z, ridge, x, accuracy)
+    weights = minimum.point[:-n_classes].reshape(identity.shape) + identity
+    intercept = minimum.point[-n_classes:]
+    log_loss = minimum.value - float(ridge @ minimum.point**2)
+    return Scaling(recipe, temperature, weights, intercept, log_loss, minimum.converged, minimum.passes)
 
-    def sums(parameters: Vector, *, bends: bool = False) -> Vector:
-        task = partial(_matrix_sums if matrix else _vector_sums, z, parameters=parameters, exact=ends is EXACT)
-        return np.asarray(dataset.reduce(Pass(task if matrix else partial(task, bends=bends), np.add)))
 
-    here = sums(first, bends=True)
-    if matrix:
-        # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
-        of_rows = partial(_curvature, z, n_rows=SCALE_ROWS if ends is COARSE else None)
-        curvature = dataset.reduce(Pass(of_rows, np.add)) + 2.0 * ridge + LEAST
-    else:
-        ww, wb, bb = here[1 + 2 * n :].reshape(3, n)
-        ww, bb = ww + 2.0 * ridge[:n] + LEAST, bb + 2.0 * ridge[n:] + LEAST
+# Added to every curvature, so that none is 0: that of a class that never occurs would be.
+LEAST_CURVATURE = 1e-12
 
-    def objective(parameters: Vector) -> tuple[float, Vector]:
-        found = here if parameters is first else sums(parameters)
-        value, slope = float(found[0]), found[1 : 1 + len(ridge)]
-        return value + float(ridge @ parameters**2), slope + 2.0 * ridge * parameters
 
-    def solve(slope: Vector) -> Vector:
-        """The slope divided by the diagonal of a matrix's curvature; of a vector by the curvature of each class."""
-        if matrix:
-            return np.asarray(slope / curvature)
+def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+    """The x = (W - I, b) of a matrix, preconditioned by the diagonal of the Hessian at temperature scaling."""
+
+    def objective(x: Vector) -> tuple[float, Vector]:
+        sums = dataset.reduce(Pass(partial(_matrix_sums, z, parameters=x, exact=accuracy.in_double), np.add))
+        return _with_ridge(sums, x, ridge)
+
+    at_start = objective(start)
+    curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)
+    curvature = dataset.reduce(curvature_pass) + 2.0 * ridge + LEAST_CURVATURE
+
+    def precondition(gradient: Vector) -> Vector:
+        return np.asarray(gradient / curvature)
+
+    return minimise(objective, start, precondition, accuracy.tolerance, at_start=at_start)
+
+
+def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+    """The x = (diagonal of W - I, b) of a vector, preconditioned by the Hessian of each class's two parameters."""
+    n = dataset.n_classes
+
+    def sums_at(x: Vector, *, with_curvature: bool) -> Vector:
+        task = partial(_vector_sums, z, parameters=x, exact=accuracy.in_double, with_curvature=with_curvature)
+        return np.asarray(dataset.reduce(Pass(task, np.add)))
+
+    def objective(x: Vector) -> tuple[float, Vector]:
+        return _with_ridge(sums_at(x, with_curvature=False), x, ridge)
+
+    sums = sums_at(start, with_curvature=True)
+    curvature_ww, curvature_wb, curvature_bb = sums[1 + 2 * n :].reshape(3, n)
+    curvature_ww = curvature_ww + 2.0 * ridge[:n] + LEAST_CURVATURE
+    curvature_bb = curvature_bb + 2.0 * ridge[n:] + LEAST_CURVATURE
+
+    def precondition(gradient: Vector) -> Vector:
+        gradient_w, gradient_b = gradient.reshape(2, n)
         # A number added to all intercepts changes nothing but the ridge: their mean stays 0.
-        (w, b), determinant = slope.reshape(2, n), ww * bb - wb * wb
-        b = b - b.mean()
-        intercept = (ww * b - wb * w) / determinant
-        return np.concatenate([(bb * w - wb * b) / determinant, intercept - intercept.mean()])
+        gradient_b = gradient_b - gradient_b.mean()
+        determinant = curvature_ww * curvature_bb - curvature_wb * curvature_wb
+        step_w = (curvature_bb * gradient_w - curvature_wb * gradient_b) / determinant
+        step_b = (curvature_ww * gradient_b - curvature_wb * gradient_w) / determinant
+        return np.concatenate([step_w, step_b - step_b.mean()])
 
-    end = minimise(objective, first, solve, ends)
-    weights, intercept = end.point[:-n].reshape(identity.shape), end.point[-n:]
-    log_loss = end.value - float(ridge @ end.point**2)
-    return Scaling(recipe, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
+    return minimise(objective, start, precondition, accuracy.tolerance, at_start=_with_ridge(sums, start, ridge))
+
+
+def _with_ridge(sums: Vector, x: Vector, ridge: Vector) -> tuple[float, Vector]:
+    """F and its gradient in x, from the mean log-loss and its gradient, which come first in the sums of a pass."""
+    log_loss = float(sums[0])
+    gradient = sums[1 : 1 + len(ridge)]
+    return log_loss + float(ridge @ x**2), gradient + 2.0 * ridge * x
+
+
+class FeatureKey(NamedTuple):
+    """Under what the features of a block are cached in its memo."""
+
+    kind: str
+    temperature: float
+
+    def cached(self, block: Block) -> Array | None:
+        """The features of a block, if they were computed before."""
+        return block.memo.get(self)
+
+    def store(self, block: Block, z: Array) -> None:
+        """Keep the features of a block for further passes."""
+        block.memo[self] = z
+
+
+class FeaturePart(NamedTuple):
+    """Some rows of a block: the functions of their library, z (n, C), labels (n,), and shares of all weight (n,)."""
+
+    xp: Any
+    z: Array
+    labels: Array
+    share: Array
 
 
 class Features(NamedTuple):
-    """What an affine map is applied to: Z, by its kind and temperature; and the weight of all rows."""
+    """The features z that a scaling is applied to, and the weight of all rows of the fit."""
 
     kind: str
     temperature: float
     total_weight: float = 1.0
 
+    @property
+    def key(self) -> FeatureKey:
+        """Under what they are cached."""
+        return FeatureKey(self.kind, self.temperature)
+
     def of(self, block: Block) -> Array:
-        """Z of a block, in float32 or float64; kept with the block for the passes to come."""
-        if self[:2] not in block.memo:
-            block.memo[self[:2]] = _features(block.logits, self.kind, self.temperature)
-        return block.memo[self[:2]]
+        """Z of a block (N, C), in float32 or float64; cached for further passes."""
+        z = self.key.cached(block)
+        if z is None:
+            z = _features(block.logits, self.kind, self.temperature)
+            self.key.store(block, z)
+        return z
 
-    def parts(self, block: Block, step: int = 1) -> Iterator[tuple[Any, Array, Array, Array]]:
-        """Every `step`-th row, in blocks: the functions of their library, Z, labels, and shares of all weight.
+    def parts(self, block: Block, stride: int = 1) -> Iterator[FeaturePart]:
+        """Every `stride`-th row of a block, in parts that are large enough for matrix products but not for memory.
 
-        On a GPU, where memory is dear and arithmetic is not, Z is computed anew for every pass.
+        On a GPU, where memory is dear and arithmetic is not, z is computed again in every pass.
         """
-        there = block.on_gpu
-        z = block.logits[::step] if there else self.of(block)[::step]
-        labels, share = block.labels[::step], step * block.weights[::step] / self.total_weight
-        for rows in row_blocks(len(z), block.n_classes, entries=array_engine.GPU_PART if there else BLOCK):
-            some = _features(z[rows], self.kind, self.temperature) if there else z[rows]
-            yield namespace(some), some, labels[rows], in_library_of(some, share[rows])
+        cpu_entries = 1 << 20
+        on_gpu = block.on_gpu
+        values = block.logits[::stride] if on_gpu else self.of(block)[::stride]
+        labels = block.labels[::stride]
+        share = stride * block.weights[::stride] / self.total_weight
+        for rows in row_blocks(len(values), block.n_classes, entries=array_engine.GPU_PART if on_gpu else cpu_entries):
+            z = _features(values[rows], self.kind, self.temperature) if on_gpu else values[rows]
+            yield FeaturePart(namespace(z), z, labels[rows], in_library_of(z, share[rows]))
 
 
 @without_warnings
 def _features(logits: Array, kind: str, temperature: float) -> Array:
+    """Z of logits (N, C)."""
+    few_classes = 50  # with fewer, sums over the classes of a row are faster in a copy that is ordered by class
     x, _ = as_floating(logits, "logits", "fit")
     if not isinstance(x, np.ndarray):
         return features(namespace(x), x, kind, temperature)
-    out = np.empty(x.shape, dtype=x.dtype)
+    z = np.empty(x.shape, dtype=x.dtype)
     for rows in row_blocks(x.shape[0], x.shape[1], entries=array_engine.CACHE_PART):
-        # Sums over few classes are slow within a row.
-        some = np.asfortranarray(x[rows]) if x.shape[1] < FEW_CLASSES else x[rows]
-        out[rows] = features(np, some, kind, temperature)
-    return out
+        part = np.asfortranarray(x[rows]) if x.shape[1] < few_classes else x[rows]
+        z[rows] = features(np, part, kind, temperature)
+    return z
 
 
-def with_features(block: Block, rows: Any, kind: str, temperature: float) -> Block:
-    """Some of the rows with only Z, which was computed for all rows: enough for `fit_affine`; all of it on a GPU."""
+def with_features(block: Block, rows: Any, key: FeatureKey) -> Block:
+    """Some of the rows with only z, which was computed for all rows: enough for `fit_affine`; all of it on a GPU."""
     if block.on_gpu:
         return block.take(rows)
-    z = Features(kind, temperature).of(block)
+    z = Features(key.kind, key.temperature).of(block)
     z = z[rows] if isinstance(rows, slice) else np.take(z, rows, axis=0)  # in a fifth of the time of an index
-    some = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
-    some.memo[kind, temperature] = z
-    return some
+    selected = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
+    key.store(selected, z)
+    return selected
 
 
-def _vector_sums(z: Features, block: Block, parameters: Vector, exact: bool, bends: bool) -> Vector:
-    """A block's part of the log-loss, of its gradient in (W - I, b) and, with `bends`, of its curvature."""
-    around = parameters + np.repeat([1.0, 0.0], block.n_classes)
+def _vector_sums(z: Features, block: Block, parameters: Vector, exact: bool, with_curvature: bool) -> Vector:
+    """A block's part of the mean log-loss of a vector, of its gradient in x (2C,) and of its curvature (3C,).
+
+    The curvature has the second derivatives of each class in (w, w), (w, b) and (b, b); it may be left out.
+    """
+    weights_and_intercept = parameters + np.repeat([1.0, 0.0], block.n_classes)
     if not block.on_gpu:
-        return Block(z.of(block), block.labels, block.weight).sums("vector", around, rough=not exact) / z.total_weight
+        rows = Block(z.of(block), block.labels, block.weight)
+        return rows.sums("vector", weights_and_intercept, rough=not exact) / z.total_weight
 
-    def by_arrays(step: int) -> Vector:
-        """The same by array functions, from every `step`-th row."""
-        found = (array_engine.vector(some, y, w, around) for _, some, y, w in z.parts(block, step))
-        return np.asarray(sum(map(to_numpy, found)))
+    def by_arrays(stride: int) -> Vector:
+        """The same by array functions, from every `stride`-th row."""
+        sums = (
+            array_engine.vector(part.z, part.labels, part.share, weights_and_intercept)
+            for part in z.parts(block, stride)
+        )
+        return np.asarray(sum(map(to_numpy, sums)))
 
     if not block.plan.has_affine:
         return by_arrays(1)
-    found = block.affine_sums(z.kind, z.temperature, parameters, exact=exact) / z.total_weight
-    if not bends:
-        return found
-    return np.concatenate([found, by_arrays(max(1, block.n_rows // GPU_SCALE_ROWS))[len(found) :]])
+    sums = block.affine_sums(z.kind, z.temperature, parameters, exact=exact) / z.total_weight
+    if not with_curvature:
+        return sums
+    curvature_rows = 20_000  # enough for a preconditioner
+    curvature = by_arrays(max(1, block.n_rows // curvature_rows))[len(sums) :]
+    return np.concatenate([sums, curvature])
 
 
 def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> Vector:
-    """A block's part of the log-loss of a matrix, and of its gradient in (W - I, b)."""
-    n, loss, slope, offset = block.n_classes, 0.0, 0.0, 0.0
-    for xp, some, y, w in z.parts(block):
-        dtype = xp.float64 if exact else some.dtype
-        some = xp.astype(some, dtype, copy=False)
-        device = array_api_compat.device(some)
-        here = xp.asarray(parameters, dtype=dtype, device=device)
-        weights, intercept = xp.reshape(here[:-n], (n, n)), here[-n:]
-        p = weights @ some.T  # one row per class: sums over few classes are slow within a row
-        p += some.T
-        p += intercept[:, None]
+    """A block's part of the mean log-loss of a matrix, and of its gradient in x (C² + C,).
+
+    With p the probabilities of a row and e the unit vector of its label, it is (p - e) zᵀ in W and p - e in b.
+    """
+    n = block.n_classes
+    log_loss = 0.0
+    gradient_w: Any = 0.0
+    gradient_b: Any = 0.0
+    for xp, part, labels, share in z.parts(block):
+        dtype = xp.float64 if exact else part.dtype
+        rows = xp.astype(part, dtype, copy=False)
+        device = array_api_compat.device(rows)
+        x = xp.asarray(parameters, dtype=dtype, device=device)
+        # One row per class, since sums over few classes are slow within a row; in place, to save memory.
+        p = xp.reshape(x[:-n], (n, n)) @ rows.T
+        p += rows.T
+        p += x[-n:][:, None]
         p -= xp.max(p, axis=0)
-        index = xp.arange(len(y), device=device)
-        at_label = xp.astype(p[y, index], xp.float64)
+        index = xp.arange(len(labels), device=device)
+        score_of_label = xp.astype(p[labels, index], xp.float64)
         xp.exp(p, out=p)
         total = xp.sum(p, axis=0)
-        loss += float(w @ (xp.log(xp.astype(total, xp.float64)) - at_label))
-        p *= xp.astype(w / total, dtype)
-        p[y, index] -= xp.astype(w, dtype)
-        slope = slope + xp.astype(p @ some, xp.float64)
-        offset = offset + xp.astype(xp.sum(p, axis=1), xp.float64)
-    return np.concatenate([[loss], to_numpy(slope).ravel(), to_numpy(offset)])
+        log_loss += float(share @ (xp.log(xp.astype(total, xp.float64)) - score_of_label))
+        p *= xp.astype(share / total, dtype)
+        p[labels, index] -= xp.astype(share, dtype)
+        gradient_w = gradient_w + xp.astype(p @ rows, xp.float64)
+        gradient_b = gradient_b + xp.astype(xp.sum(p, axis=1), xp.float64)
+    return np.concatenate([[log_loss], to_numpy(gradient_w).ravel(), to_numpy(gradient_b)])
 
 
-def _curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
-    """A block's part of the diagonal of a matrix's Hessian at temperature scaling, of `n_rows` or all rows."""
-    step = 1 if n_rows is None else max(1, block.n_rows // n_rows)
-    slope, offset = 0.0, 0.0
-    for xp, some, _, w in z.parts(block, step):
-        p = xp.exp(some.T - xp.max(some.T, axis=0))
-        p /= xp.sum(p, axis=0)
-        p = p * (1.0 - p) * xp.astype(w, some.dtype)
-        slope = slope + xp.astype(p @ some**2, xp.float64)
-        offset = offset + xp.astype(xp.sum(p, axis=1), xp.float64)
-    return np.concatenate([to_numpy(slope).ravel(), to_numpy(offset)])
+def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
+    """A block's part of the diagonal of a matrix's Hessian at temperature scaling (C² + C,), of `n_rows` or all rows.
 
-
-def usable_rows(block: Block, *, there: bool = False) -> Block:
-    """The rows of a block that count, as NumPy arrays in float32 or float64: those of weight 0 are left out.
-
-    With `there` those on a GPU stay as they are.
+    It is p(1 - p) z² in W and p(1 - p) in b.
     """
-    rows = block
-    if not (there and block.on_gpu):
-        logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
-        labels = to_numpy(block.labels).astype(np.int64, copy=False)
-        rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
-    return counted_rows(rows)
+    stride = 1 if n_rows is None else max(1, block.n_rows // n_rows)
+    curvature_w: Any = 0.0
+    curvature_b: Any = 0.0
+    for xp, rows, _, share in z.parts(block, stride):
+        p = xp.exp(rows.T - xp.max(rows.T, axis=0))
+        p /= xp.sum(p, axis=0)
+        variance = p * (1.0 - p) * xp.astype(share, rows.dtype)
+        curvature_w = curvature_w + xp.astype(variance @ rows**2, xp.float64)
+        curvature_b = curvature_b + xp.astype(xp.sum(variance, axis=1), xp.float64)
+    return np.concatenate([to_numpy(curvature_w).ravel(), to_numpy(curvature_b)])
+
+
+def usable_rows(block: Block, *, keep_on_gpu: bool = False) -> Block:
+    """The rows of weight above 0, as NumPy arrays in float32 or float64; those on a GPU stay there if asked to."""
+    if keep_on_gpu and block.on_gpu:
+        return counted_rows(block)
+    logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
+    labels = to_numpy(block.labels).astype(np.int64, copy=False)
+    if logits is block.logits and labels is block.labels:
+        return counted_rows(block)
+    return counted_rows(Block(logits, labels, block.weight))
 
 
 def counted_rows(block: Block) -> Block:
@@ -289,22 +379,31 @@ def counted_rows(block: Block) -> Block:
 
 
 def fit_scalings(
-    dataset: Dataset, recipes: list[Recipe], ends: Ends = TIGHT, *, temperature: float | None = None
+    dataset: Dataset, recipes: list[Recipe], accuracy: Accuracy = TIGHT, *, temperature: float | None = None
 ) -> Iterator[Scaling]:
-    """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
-    value, n_classes = math.nan, dataset.n_classes
+    """One scaling after the other, each from where the last of its kind and shape ended.
+
+    The features are divided by the given temperature, or else by that of least log-loss.
+    """
+    log_loss = math.nan
     if temperature is None:
         solution = newton_temperature(dataset)
-        temperature, value = solution.temperature, solution.value
-    if isinstance(dataset, Block) and not any((recipe.kind, temperature) in dataset.memo for recipe in recipes):
-        dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
-    last: dict[tuple[str, bool | None], Scaling] = {}
+        temperature = solution.temperature
+        log_loss = solution.value
+    keys = [FeatureKey(recipe.kind, temperature) for recipe in recipes]
+    if isinstance(dataset, Block) and all(key.cached(dataset) is None for key in keys):
+        dataset = dataset.take(slice(None))  # so that features are cached for these fits only
+    previous: dict[tuple[str, Shape], Scaling] = {}
     for recipe in recipes:
-        if recipe.matrix is None:
-            yield Scaling(recipe, temperature, np.ones(n_classes), np.zeros(n_classes), value)
-        else:
-            last[recipe[:2]] = fit_affine(dataset, recipe, temperature, last.get(recipe[:2]), ends)
-            yield last[recipe[:2]]
+        if recipe.shape == "temperature":
+            ones = np.ones(dataset.n_classes)
+            zeros = np.zeros(dataset.n_classes)
+            yield Scaling(recipe, temperature, ones, zeros, log_loss)
+            continue
+        start = previous.get((recipe.kind, recipe.shape))
+        scaling = fit_affine(dataset, recipe, temperature, start, accuracy)
+        previous[recipe.kind, recipe.shape] = scaling
+        yield scaling
 
 
 def out_of_fold(
@@ -320,53 +419,65 @@ def out_of_fold(
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
     """
-    xp, first = namespace(rows.logits), as_floating(rows.logits[:1], "logits", "fit")[0]
-    device = array_api_compat.device(first)
-    found: list[Array] = [xp.empty(rows.logits.shape, dtype=first.dtype, device=device) for _ in recipes]
+    first_row, _ = as_floating(rows.logits[:1], "logits", "fit")
+    device = array_api_compat.device(first_row)
+    xp = namespace(rows.logits)
+    scores: list[Array] = [xp.empty(rows.logits.shape, dtype=first_row.dtype, device=device) for _ in recipes]
 
-    def part(block: Block, some: Any) -> Block:
-        return block.take(some) if temperature is None else with_features(block, some, recipes[0].kind, temperature)
+    def select(block: Block, selection: Any) -> Block:
+        if temperature is None:
+            return block.take(selection)
+        return with_features(block, selection, FeatureKey(recipes[0].kind, temperature))
 
     # With the rows twice, one fold after the other, all folds but one are a slice.
     order = np.argsort(fold.astype(np.uint16), kind="stable")
-    twice, ends = part(rows, np.concatenate([order, order])), np.cumsum(np.bincount(fold)).tolist()
+    twice = select(rows, np.concatenate([order, order]))
+    ends = np.cumsum(np.bincount(fold)).tolist()
     for start, stop in pairwise([0, *ends]):
-        scalings = fit_scalings(part(twice, slice(stop, start + rows.n_rows)), recipes, COARSE, temperature=temperature)
-        place, held_out = in_library_of(rows.logits, order[start:stop]), part(twice, slice(start, stop))
-        for scores, scaling in zip(found, scalings, strict=True):
-            scores[place] = _scores(rows.logits[place], held_out, scaling, order_preserving)
-    return found
+        other_folds = select(twice, slice(stop, start + rows.n_rows))
+        scalings = fit_scalings(other_folds, recipes, COARSE, temperature=temperature)
+        index = in_library_of(rows.logits, order[start:stop])
+        held_out = select(twice, slice(start, stop))
+        for of_recipe, scaling in zip(scores, scalings, strict=True):
+            of_recipe[index] = _scores(rows.logits[index], held_out, scaling, order_preserving)
+    return scores
 
 
 def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
-    """The scores of some rows after a scaling, from their features where these are known."""
-    step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.recipe.kind, scaling.temperature))
+    """The scores of some rows after a scaling, from their features where these are cached."""
+    step = scaling.step(order_preserving=order_preserving)
+    z = FeatureKey(scaling.recipe.kind, scaling.temperature).cached(rows)
     if z is None or not isinstance(step, Affine):
         return Chain((step,)).scores(logits)
-    found = step.of_features(z)
-    # The features are finite where logits are -inf: there the scores are -inf again.
-    return np.where(logits == -np.inf, -np.inf, found) if np.isneginf(logits.min()) else found
+    scores = step.of_features(z)
+    if not np.isneginf(logits.min()):
+        return scores
+    return np.where(logits == -np.inf, -np.inf, scores)  # the features are finite where logits are -inf
 
 
 def losses(rows: Block, scores: Array) -> Vector:
-    """The log-loss of every row, by its scores."""
-    return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)[0].label_log_p)
+    """The log-loss of every row (N,), by its scores."""
+    (predictions,) = Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)
+    return np.asarray(-predictions.label_log_p)
 
 
 def folds(rows: Block, n_folds: int, seed: int) -> Indices:
     """A random fold for each row, with every class spread evenly over the folds.
 
-    Chance is drawn for the hardest row of a class, for the next one and so on, so that neither the order of rows and
-    classes nor the last digits of logits decide on the folds.
+    The rows of a class are shuffled in the order of their log-loss, and the classes by their total log-loss, so that
+    neither the order of rows and classes nor the last digits of logits decide on the folds.
     """
-    labels, log_p = to_numpy(rows.labels), rows.predictions((0.0,), 1.0)[0].label_log_p
-    rank = np.argsort(np.argsort(np.bincount(labels, log_p)))
-    of_class = rank.astype(np.min_scalar_type(len(rank)))[labels]  # small integers are sorted in no time
+    labels = to_numpy(rows.labels)
+    (predictions,) = rows.predictions((0.0,), 1.0)
+    log_p = predictions.label_log_p
+    rank_of_class = np.argsort(np.argsort(np.bincount(labels, log_p)))
+    rank = rank_of_class.astype(np.min_scalar_type(len(rank_of_class)))[labels]  # small integers are sorted fast
 
     def by_class(order: Indices) -> Indices:
-        return order[np.argsort(of_class[order], kind="stable")]
+        return order[np.argsort(rank[order], kind="stable")]
 
-    shuffled, fold = np.empty((2, rows.n_rows), dtype=np.int64)
+    shuffled = np.empty(rows.n_rows, dtype=np.int64)
     shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = by_class(np.argsort(log_p, kind="stable"))
+    fold = np.empty(rows.n_rows, dtype=np.int64)
     fold[by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
     return fold

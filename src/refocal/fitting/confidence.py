@@ -15,7 +15,7 @@ from refocal.engine import Block
 from refocal.fitting.curves import ShrunkCurve, Splines, fit_curve, line, log_odds_after, rising_order
 from refocal.fitting.lbfgs import Tolerance, minimise
 from refocal.fitting.logistic import clip_masks, fit_shrunk_line, student_penalty
-from refocal.fitting.newton import closest_slope
+from refocal.fitting.newton import matching_beta
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
 from refocal.maps.row import softplus
@@ -258,9 +258,9 @@ def _log_prior(point: Vector) -> tuple[float, Vector]:
     that the focal map with γ is close to.
     """
     gamma = math.expm1(point[0])
-    log_undone = math.log(closest_slope(gamma) / closest_slope(0.0))
+    log_undone = math.log(matching_beta(gamma) / matching_beta(0.0))
     # d log c(γ) / d log(1+γ); c is linear in γ.
-    derivative = (closest_slope(1.0) - closest_slope(0.0)) * (1.0 + gamma) / closest_slope(gamma)
+    derivative = (matching_beta(1.0) - matching_beta(0.0)) * (1.0 + gamma) / matching_beta(gamma)
     deviations = np.array([point[0], point[1] - log_undone]) / DEVIATIONS
     cost, gradient = student_penalty(deviations)
     gradient = gradient / DEVIATIONS

@@ -42,8 +42,9 @@ from scipy.special import log_softmax as scipy_log_softmax
 
 import peers
 from refocal import metrics
-from refocal.calibrators import _affine, _confidence, _logistic, auto
+from refocal.calibrators import auto
 from refocal.calibrators.registry import make
+from refocal.fitting import affine, confidence, curves, logistic
 from refocal.maps import log_softmax
 
 PEER_METHODS = tuple(
@@ -71,14 +72,19 @@ TABULAR_METHODS = ("none", "fts", "logistic", "beta", "isotonic", "spline", "aut
 SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
 BASE = {"networks": "ts", "tabular": SIGMOID}
 # What `auto` is made with instead of what is shipped.
+OFFSET_1 = curves.SHRINKAGE.prior._replace(offset=1.0)
 SETTINGS: dict[str, tuple[Any, str, Any]] = {
-    "auto, 4 knots": (_confidence, "N_KNOTS", 4),
-    "auto, 8 knots": (_confidence, "N_KNOTS", 8),
-    "auto, offset 1": (_confidence, "PRIOR", _confidence.PRIOR._replace(offset=1.0)),
-    "auto, γ and T wider": (_confidence, "DEVIATIONS", 2.0 * _confidence.DEVIATIONS),
-    "auto, γ and T narrower": (_confidence, "DEVIATIONS", 0.5 * _confidence.DEVIATIONS),
-    "auto, slope wider": (_logistic, "SLOPE_DEVIATION", 1e3),
-    "auto, slope narrower": (_logistic, "SLOPE_DEVIATION", 0.5),
+    "auto, 4 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=4)),
+    "auto, 8 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=8)),
+    "auto, offset 1": (
+        curves,
+        "SHRINKAGE",
+        curves.SHRINKAGE._replace(prior=OFFSET_1),
+    ),
+    "auto, γ and T wider": (confidence, "DEVIATIONS", 2.0 * confidence.DEVIATIONS),
+    "auto, γ and T narrower": (confidence, "DEVIATIONS", 0.5 * confidence.DEVIATIONS),
+    "auto, slope wider": (logistic, "SLOPE_DEVIATION", 1e3),
+    "auto, slope narrower": (logistic, "SLOPE_DEVIATION", 0.5),
     "auto, 0 standard errors": (auto, "STANDARD_ERRORS", 0.0),
     "auto, 1 standard error": (auto, "STANDARD_ERRORS", 1.0),
 }
@@ -182,7 +188,7 @@ def measured(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, 
         if options.settings:
             others = TWO_CLASSES if n_classes == 2 else MANY_CLASSES
             methods = [BASE[options.what], *(["ts-ece"] if kind == "logits" else [ISOTONIC]), "auto", *others]
-        with patch.object(_affine, "out_of_fold", once(_affine.out_of_fold)) if options.settings else nullcontext():
+        with patch.object(affine, "out_of_fold", once(affine.out_of_fold)) if options.settings else nullcontext():
             for method in methods:
                 row = names | {"method": method}
                 if key(row) in done or n_classes > peers.FEW_CLASSES.get(method, n_classes):

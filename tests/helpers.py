@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from refocal.calibrators.spline import spline
+from refocal.fitting.curves import spline
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
 from refocal.maps.steps import KINDS, Affine, Floor, Focal, KeepTop, Mixture, Offset, Temperature, Uniform

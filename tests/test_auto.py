@@ -18,12 +18,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, spline_at
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_curve, fit_tail, other_strengths, two_class_step
-from refocal.calibrators._logistic import doubtful, fit_line
-from refocal.calibrators.spline import Prior, Splines, penalty
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
+from refocal.fitting.confidence import IDENTITY, draft_tail, fit_tail, two_class_step
+from refocal.fitting.curves import Prior, Splines, fit_curve, laplace_evidence, penalty
+from refocal.fitting.logistic import fit_line, fit_shrunk_line, platt_targets
 from refocal.maps import inverse_focal
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces
@@ -120,7 +120,9 @@ def test_gamma_temperature_and_curve_are_a_minimum():
         theta = splines.fit(right, np.ones(len(x)), prior).theta
         off, curved = theta - splines.identity, spline_at(x, knots, theta)
         costs = (
-            prior.slope * off[:6] @ off[:6] + prior.bend * np.sum(np.diff(off[:6]) ** 2) + prior.offset * off[6] ** 2
+            prior.slope * off[:6] @ off[:6]
+            + prior.roughness * np.sum(np.diff(off[:6]) ** 2)
+            + prior.offset * off[6] ** 2
         )
         far = np.array([np.log1p(gamma) / 0.4, np.log(temperature / (0.64 * gamma + 0.9) * 0.9) / 0.15])
         drawn = 6.0 * np.log1p(far**2 / 6.0).sum()
@@ -136,7 +138,7 @@ def test_a_temperature_before_the_tail_divides_the_rows():
     logits = 3.0 * rng.normal(size=(400, 4))
     labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
     expected, expected_losses = draft_tail(Block(logits / 2.5, labels))
-    found, losses = draft_tail(Block(logits, labels), IDENTITY._replace(before=2.5))
+    found, losses = draft_tail(Block(logits, labels), IDENTITY._replace(inner_temperature=2.5))
     np.testing.assert_allclose(found.point, expected.point, rtol=1e-9)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-9, atol=1e-12)
 
@@ -163,7 +165,7 @@ def test_the_evidence_is_the_integral_over_all_curves():
     log_p = eta @ target - np.logaddexp(0.0, eta).sum(axis=1) - 0.5 * np.einsum("ij,jk,ik->i", off, of_prior, off)
     norm = 0.5 * np.linalg.slogdet(of_prior / (2.0 * np.pi))[1]
     integral = norm + logsumexp(log_p) + 3.0 * np.log(step)
-    _, evidence = other_strengths(found, 1.0, of_prior, splines.identity)
+    _, evidence = laplace_evidence(found, 1.0, of_prior, splines.identity)
     assert abs(evidence[0] - integral) < 0.02
 
 
@@ -180,7 +182,7 @@ def test_the_curve_is_that_of_a_general_minimiser():
         height = np.concatenate([[0.0], np.cumsum(0.5 * np.diff(x) * (slope[1:] + slope[:-1]))])
         eta = theta[3] + height - np.interp(knots[1], x, height)
         off = np.append(theta[:3] - 1.0, theta[3] - knots[1])
-        costs = prior.slope * off[:3] @ off[:3] + prior.bend * np.sum(np.diff(theta[:3]) ** 2) + 0.5 * off[3] ** 2
+        costs = prior.slope * off[:3] @ off[:3] + prior.roughness * np.sum(np.diff(theta[:3]) ** 2) + 0.5 * off[3] ** 2
         return weight @ (np.logaddexp(0.0, eta) - target * eta) + 0.5 * costs
 
     found = Splines(knots, x).fit(target, weight, prior)
@@ -299,7 +301,7 @@ def test_a_doubt_is_rows_of_both_classes_at_the_scores_of_each(doubt):
     share = doubt / (np.where(is_class, is_class.sum(), (~is_class).sum()) + 2.0 * doubt)
     twice, either = np.append(score, score)[:, None], np.append(is_class, ~is_class)
     expected = LogisticRegression(C=1e8, tol=1e-8).fit(twice, either, np.append(1.0 - share, share))
-    found = fit_line(score, is_class, np.ones(80), doubt=doubt)
+    found = fit_line(score, is_class, np.ones(80), pseudo_count=doubt)
     np.testing.assert_allclose(found, [expected.coef_[0, 0], expected.intercept_[0]], rtol=1e-4)
 
 
@@ -309,7 +311,7 @@ def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
     rng = np.random.default_rng(1)
     score, weight = scale * rng.normal(size=60), 0.5 + rng.random(60)
     is_class = rng.random(60) < expit(2.0 * score / scale - 2.0)
-    target = doubtful(is_class, weight)
+    target = platt_targets(is_class, weight)
 
     def cost(point):
         eta = np.exp(point[0]) * score + point[1]
@@ -320,7 +322,7 @@ def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
     best = min(
         (minimize(cost, start, method="Nelder-Mead", options=options) for start in starts), key=lambda at: at.fun
     )
-    slope, intercept = fit_line(score, is_class, weight, rising=True, drawn=True)
+    slope, intercept = fit_shrunk_line(score, is_class, weight)
     np.testing.assert_allclose([np.log(slope), intercept], best.x, atol=1e-4)
 
 

@@ -22,9 +22,9 @@ from refocal import (
     TemperatureScaling,
     metrics,
 )
-from refocal.calibrators._logistic import fit_logistic
-from refocal.calibrators.spline import Splines
 from refocal.engine import c_engine
+from refocal.fitting.curves import Splines
+from refocal.fitting.logistic import fit_logistic
 
 NOTHING = 1e-9
 # What every probability is mixed with at most, so that none is 0: a thousandth of a row.

@@ -20,10 +20,9 @@ from refocal import (
     _arrays,
     metrics,
 )
-from refocal.calibrators import _affine
 from refocal.engine import array_engine, block
 from refocal.engine.scoring import predictions_of
-from refocal.fitting import search
+from refocal.fitting import affine, search
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Offset, Temperature
 
@@ -110,15 +109,15 @@ def test_a_label_of_next_to_no_probability_is_measured_exactly():
 def test_affine_sums_walk_through_the_rows(matrix, monkeypatch):
     monkeypatch.setattr(array_engine, "GPU_PART", 100)
     x, y = draw_biased_logits(200, 5)
-    z = _affine.Features("tempered", 1.5, 200.0)
+    z = affine.Features("tempered", 1.5, 200.0)
     parameters = 0.1 * np.random.default_rng(0).normal(size=30 if matrix else 10)
     here, there = block.Block(x, y), block.Block(*on_device(x, y))
-    loss = _affine._matrix_sums if matrix else partial(_affine._vector_sums, bends=True)
+    loss = affine._matrix_sums if matrix else partial(affine._vector_sums, with_curvature=True)
     for exact in (False, True):
         expected, found = (loss(z, rows, parameters, exact) for rows in (here, there))
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     if matrix:
-        expected, found = (_affine._curvature(z, rows, 50) for rows in (here, there))
+        expected, found = (affine._matrix_curvature(z, rows, 50) for rows in (here, there))
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 

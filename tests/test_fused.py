@@ -9,10 +9,10 @@ import torch
 from helpers import draw_chain, draw_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._arrays import is_recorded
-from refocal.calibrators._affine import Features, _vector_sums
 from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, block, c_engine
 from refocal.engine.program import Opcode, program_of
+from refocal.fitting.affine import Features, _vector_sums
 from refocal.maps import Focal, Temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import KINDS

@@ -25,10 +25,10 @@ from refocal import (
     metrics,
 )
 from refocal._arrays import namespace
-from refocal.calibrators._affine import Recipe, fit_affine, folds, out_of_fold
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.fitting.lbfgs import SHORTER, Ends, minimise
+from refocal.fitting.affine import Recipe, fit_affine, folds, out_of_fold
+from refocal.fitting.lbfgs import SHARES, Tolerance, minimise
 from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax
 from refocal.maps.steps import KINDS, Affine, features, keep_top
@@ -87,7 +87,9 @@ def torch_optimum(z, labels, of_weights, of_intercept):
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
     logits, labels = draw_biased_logits(800, 4)
     of_weights = np.where(np.eye(4) > 0, 0.002, 0.015) if matrix else np.full(4, 0.002)
-    found = fit_affine(Block(logits, labels), Recipe("tempered", matrix, diagonal=0.4), 1.0)
+    found = fit_affine(
+        Block(logits, labels), Recipe("tempered", "matrix" if matrix else "vector", diagonal_strength=0.4), 1.0
+    )
     weights, intercept = torch_optimum(log_softmax(logits), labels, of_weights, 0.005)
     assert found.converged
     np.testing.assert_allclose(found.weights, weights, atol=2e-3)
@@ -170,7 +172,7 @@ def test_the_focal_map_is_found_behind_a_scaling():
 def test_out_of_fold_predictions_never_saw_their_row():
     """When the logits of one row change, the predictions of its own fold do not, and all others do."""
     logits, labels = draw_biased_logits(200, 4)
-    recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
+    recipes = [Recipe("tempered", "temperature"), Recipe("tempered", "vector"), Recipe("logits", "matrix")]
     changed = logits.copy()
     changed[7] = -changed[7]
     fold = folds(Block(logits, labels), 5, 0)
@@ -383,17 +385,17 @@ def softened(point):
 def test_lbfgs_finds_the_minimum_of_scipy_with_a_poor_estimate_of_the_curvature():
     expected = minimize(softened, np.ones(4), jac=True, method="BFGS", options={"gtol": 1e-10})
     for curvature in (0.01, 0.3, 10.0):
-        found = minimise(softened, 5.0 * np.ones(4), lambda slope, c=curvature: slope / c, Ends(1e-14, 1e-16, 200))
+        found = minimise(softened, 5.0 * np.ones(4), lambda slope, c=curvature: slope / c, Tolerance(1e-14, 1e-16, 200))
         assert found.converged
         assert found.value == pytest.approx(expected.fun, abs=1e-12)
         np.testing.assert_allclose(found.point, expected.x, atol=1e-5)
 
 
 def test_lbfgs_ends_after_its_steps_and_where_nothing_is_gained():
-    found = minimise(softened, np.ones(4), lambda slope: slope, Ends(1e-14, 0.0, 2))
+    found = minimise(softened, np.ones(4), lambda slope: slope, Tolerance(1e-14, 0.0, 2))
     assert not found.converged
     assert found.value < softened(np.ones(4))[0]
-    stuck = minimise(lambda x: (1.0, np.ones(2)), np.zeros(2), lambda slope: slope, Ends(1e-9, 0.0, 50))
+    stuck = minimise(lambda x: (1.0, np.ones(2)), np.zeros(2), lambda slope: slope, Tolerance(1e-9, 0.0, 50))
     assert stuck.converged
-    assert stuck.passes == 1 + len(SHORTER)
+    assert stuck.passes == 1 + len(SHARES)
     np.testing.assert_array_equal(stuck.point, [0.0, 0.0])

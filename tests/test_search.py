@@ -20,9 +20,9 @@ from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
-from refocal.fitting.newton import _clearly_worse, _descend, _joins, newton
+from refocal.fitting.newton import FocalPoint, Free, _clearly_worse, _descend, _joins, newton
 from refocal.fitting.solution import Solution
-from refocal.fitting.temperature import GAMMA_BOUNDS, LOOK, newton_temperature, scale_of
+from refocal.fitting.temperature import DRAFT, GAMMA_BOUNDS, newton_temperature, scale_of
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 
@@ -239,9 +239,9 @@ def test_which_points_lead_to_the_same_valley():
         ((1.0, 1.0), False),
         ((5.0, 2.0), False),
     ):
-        assert _joins(point, [end]) == joins
-        assert _joins(point, [Solution(60.0, 90.0, 0.4, "converged", "", 1), end]) == joins
-    assert not _joins((1.0, 2.0), [])
+        assert _joins(FocalPoint(*point), [end]) == joins
+        assert _joins(FocalPoint(*point), [Solution(60.0, 90.0, 0.4, "converged", "", 1), end]) == joins
+    assert not _joins(FocalPoint(1.0, 2.0), [])
 
 
 def test_a_valley_is_left_only_where_it_is_clearly_higher():
@@ -520,8 +520,9 @@ def test_the_value_at_an_end_is_the_log_loss_there():
     logits, labels = draw_logits(4000, 5)
     rows = Block(1.5 * logits, labels)
     best = newton(rows)
-    care = LOOK._replace(rough=False)
-    end = _descend(rows, (best.gamma, 1.045 * best.temperature), (False, True), scale_of(rows), care)
+    accuracy = DRAFT._replace(rough=False)
+    start = FocalPoint(best.gamma, 1.045 * best.temperature)
+    end = _descend(rows, start, Free(gamma=False, temperature=True), scale_of(rows), accuracy)
     assert end.temperature == pytest.approx(best.temperature, rel=0.01)
     here = log_loss(1.5 * logits, labels, end.gamma, end.temperature)
     before = log_loss(1.5 * logits, labels, best.gamma, 1.045 * best.temperature)

@@ -11,9 +11,9 @@ from refocal import metrics
 from refocal._arrays import as_floating, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators._affine import folds
 from refocal.engine import Block
 from refocal.errors import ParameterError
+from refocal.fitting.affine import folds
 from refocal.maps import log_softmax
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, read_rows

@@ -33,9 +33,15 @@ def answers(
     back: Any = slice(None) if order is None else np.argsort(order)
     more: dict[str, Any] = {"groups": groups} if groups else {}
     p = to_numpy(calibrator.predict_proba(given, **more))
-    names, fitted = further_names(calibrator), cast(Any, calibrator)
-    found = [fitted.predict_set(given)] if "sets" in names else fitted.predict_interval(given) if names else []
-    further = {name: to_numpy(each)[..., back] for name, each in zip(names, found, strict=True)}
+    names = further_names(calibrator)
+    fitted = cast(Any, calibrator)
+    predictions: dict[str, Any] = {}
+    if "sets" in names:
+        predictions = {"sets": fitted.predict_set(given)}
+    elif names:
+        lower, upper = fitted.predict_interval(given)
+        predictions = {"lower": lower, "upper": upper}
+    further = {name: to_numpy(values)[..., back] for name, values in predictions.items()}
     return Answers(p[:, 1] if values.ndim == 1 else p[..., back], further)
 
 

@@ -26,8 +26,6 @@ GUESSED = (
     "the scores predict the labels no better than guessing. Check that the labels belong to these rows and that the "
     "columns are in the order of the classes"
 )
-# The number of classes drawn in a chart, and of log-odds at which; more curves would be unreadable.
-MOST_CLASSES, LOG_ODDS = 10, np.linspace(-7.0, 7.0, 57)
 
 
 def short(value: Any) -> str:
@@ -73,8 +71,10 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     >>> [message.partition(": ")[0] for message in fit_warnings(report, Chain())]
     ['on the rows of the fit the ECE rose from 0.108 to 0.149']
     """
-    n_rows, before, after = report["n_samples"], report["before"], report["after"]
-    found = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
+    n_rows = report["n_samples"]
+    before = report["before"]
+    after = report["after"]
+    messages = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
     chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, n_rows))
     margins = {"ece": chance, "log_loss": 0.02 * before.get("log_loss", 0.0)}
@@ -86,11 +86,11 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     if risen:
         has_curve = any(isinstance(step, (Confidence, OneVsRest)) for step in chain.walk())
         remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
-        found.append(f"on the rows of the fit {' and '.join(risen)}: {remedy}")
+        messages.append(f"on the rows of the fit {' and '.join(risen)}: {remedy}")
     if is_guessing(after["log_loss"], report["n_classes"]):
         names = "(class names are assigned in alphabetical order, unless the columns have these names)"
-        found.append(f"{GUESSED} {names}")
-    return found
+        messages.append(f"{GUESSED} {names}")
+    return messages
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
@@ -119,11 +119,13 @@ def map_chart(chain: Chain, n_classes: int) -> str:
     plot = Plot(
         (0, 1), (0, 1), [Axes("probability before", "after"), Line([0, 1], [0, 1], dash="4 3")], size=(320, 280)
     )
-    shown = min(n_classes, MOST_CLASSES)
+    most_classes = 10  # more curves would be unreadable
+    log_odds = np.linspace(-7.0, 7.0, 57)
+    shown = min(n_classes, most_classes)
     curves = {}
     for label in range(shown):
-        logits = np.zeros((len(LOG_ODDS), n_classes))
-        logits[:, label] = LOG_ODDS + np.log(n_classes - 1)
+        logits = np.zeros((len(log_odds), n_classes))
+        logits[:, label] = log_odds + np.log(n_classes - 1)
         before = np.exp(np.asarray(log_softmax(logits))[:, label])
         after = np.exp(np.asarray(chain.log_probabilities(logits))[:, label])
         curves[tuple(after.round(4).tolist())] = before  # classes with the same curve share one

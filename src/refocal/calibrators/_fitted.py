@@ -40,13 +40,27 @@ class HasFocalPoint:
     temperature_ = setting.fitted(Temperature, "temperature", float, "T, after the scaling if any; 1 without it.", 1.0)
 
 
-def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
+def _measures(dataset: Dataset, chains: list[Chain]) -> list[list[float]]:
+    """The `MEASURED` of each chain."""
+    values: list[list[float]] = measure_chains(dataset, tuple(chains), rough=True).T.tolist()
+    return values
+
+
+def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     """The data that a calibrator was fitted on, and its measures there before and after."""
-    known = {"before": dataset.memo.get("before"), "after": found.notes.get("after")}
-    chains = {"before": Chain(), "after": found.chain}
-    missing = tuple(chains[name] for name in known if known[name] is None)
-    measured = iter(measure_chains(dataset, missing, rough=True).T.tolist())
-    before, after = (each or dict(zip(MEASURED, next(measured), strict=True)) for each in known.values())
+    before: dict[str, float] | None = dataset.memo.get("before")
+    after: dict[str, float] | None = fitted.notes.get("after")
+    # What is not known is measured in one pass.
+    chains = []
+    if before is None:
+        chains.append(Chain())
+    if after is None:
+        chains.append(fitted.chain)
+    measured = [dict(zip(MEASURED, values, strict=True)) for values in _measures(dataset, chains)]
+    if before is None:
+        before = measured[0]
+    if after is None:
+        after = measured[-1]
     dataset.memo["before"] = dict(before)
     counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
     if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
@@ -59,5 +73,5 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
         "before": before,
         "after": after,
         "accuracy_change": after["accuracy"] - before["accuracy"],
-        **found.notes,
+        **fitted.notes,
     }

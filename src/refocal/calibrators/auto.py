@@ -5,31 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _affine
-from refocal.calibrators._affine import EXACT, TIGHT, CrossFitted, Recipe
-from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_class_step
+from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.sampling import sampled
 from refocal.errors import FitWarning, warn
+from refocal.fitting import affine
+from refocal.fitting.affine import EXACT, TIGHT, Recipe
+from refocal.fitting.confidence import IDENTITY, Tail, draft_tail, fit_tail, two_class_step
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
-from refocal.maps.chain import Chain, Step
+from refocal.maps.chain import Chain
 from refocal.maps.steps import KeepTop, Temperature
 
-# Matrices are tried from this number of rows per entry on; the two with the strongest ridges from the second number on,
-# unless there are more classes than the third number, with which they would take longer than all else.
-ROWS_PER_ENTRY, FEWER_PER_ENTRY, MANY_CLASSES = 20, 5, 30
+# The rows for each entry of a matrix from which on all matrices are tried.
+ROWS_PER_ENTRY = 20
 # With more classes for each row, as in a vocabulary, not even an intercept per class is tried: most never occur.
 CLASSES_PER_ROW = 10
-# The most rows and logits that all but the last fit of the scaling use: more would change the log-loss by less than
-# 1e-4.
-SCALING_ROWS, SCALING_ENTRIES = 100_000, 1 << 25
+# The most rows, and the most logits, that all but the last fit of the scaling use: more would change the log-loss by
+# less than 1e-4.
+SCALING_ROWS = 100_000
+SCALING_ENTRIES = 1 << 25
 # The simplest scaling that is worse than the best by at most this number of standard errors is chosen.
 STANDARD_ERRORS = 0.25
 
@@ -102,70 +103,114 @@ class AutoCalibration(CrossFitted):
         n_rows = min(dataset.n_rows, SCALING_ENTRIES // dataset.n_classes)
         is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
         rows, whole = _sample(dataset, is_vocabulary)
-        few = rows.n_rows < max(_affine.MIN_ROWS, self.n_folds)
+        few = rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
         if rows.n_classes == 2:
-            steps, choice = self._two_classes(rows, few)
+            chain, choice = self._two_classes(rows, few)
         elif rows is whole and rows.correct.all():
-            steps, choice = (Temperature(laplace_temperature(rows)),), {"chosen": "laplace"}
+            chain = Chain((Temperature(laplace_temperature(rows)),))
+            choice = {"chosen": "laplace"}
+        elif few or is_vocabulary:
+            chain, choice = self._only_temperature(whole, rows)
         else:
-            steps, choice = self._many_classes(whole, rows, few or is_vocabulary)
+            chain, choice = self._many_classes(whole, rows)
         references = _references(rows)
-        sentences, worse = _sentences(rows, choice, few, references), _warnings(choice, references)
-        for each in worse:
-            warn(f"{type(self).__name__}.fit: {each}", FitWarning)
-        return Fitted(Chain(steps), notes={"scaling": choice, "sentences": sentences + worse})
+        sentences = _sentences(rows, choice, few, references)
+        warnings = _warnings(choice, references)
+        for warning in warnings:
+            warn(f"{type(self).__name__}.fit: {warning}", FitWarning)
+        return Fitted(chain, notes={"scaling": choice, "sentences": sentences + warnings})
 
-    def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    def _two_classes(self, rows: Block, few: bool) -> tuple[Chain, dict[str, Any]]:
+        """A line and a curve of the log-odds; their log-loss is cross-validated unless there are few rows."""
         choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
         if not few:
-            fold = _affine.folds(rows, self.n_folds, self.random_state)
-            found = np.empty(rows.n_rows)
+            fold = affine.folds(rows, self.n_folds, self.random_state)
+            losses = np.empty(rows.n_rows)
             for i in range(self.n_folds):
-                step, held_out = two_class_step(rows.take(fold != i)), rows.take(fold == i)
-                found[fold == i] = _affine.losses(held_out, Chain((step,)).scores(held_out.logits))
-            choice["log_loss_out_of_fold"] = {"curve": rows.average(found)}
+                step = two_class_step(rows.take(fold != i))
+                held_out = rows.take(fold == i)
+                losses[fold == i] = affine.losses(held_out, Chain((step,)).scores(held_out.logits))
+            choice["log_loss_out_of_fold"] = {"curve": rows.average(losses)}
         step = two_class_step(rows)
-        return (KeepTop((step,)) if self.order_preserving else step,), choice
+        return Chain((KeepTop((step,)) if self.order_preserving else step,)), choice
 
-    def _many_classes(
-        self, whole: Dataset, rows: Block, only_temperature: bool
-    ) -> tuple[tuple[Step, ...], dict[str, Any]]:
-        keep = bool(self.order_preserving)
+    def _only_temperature(self, whole: Dataset, rows: Block) -> tuple[Chain, dict[str, Any]]:
+        """Temperature scaling and a tail; `log_loss` is that of the rows of the fit."""
         temperature = newton_temperature(whole).temperature
-        recipes: list[Recipe] = [_affine.TEMPERATURE]
-        blocks = [rows]
-        if not only_temperature:
-            matrices = _affine.MATRICES[: None if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else 2]
-            tried = [_affine.VECTOR, *(matrices if rows.n_rows >= _least_rows(rows.n_classes) else ())]
-            fold = _affine.folds(rows, self.n_folds, self.random_state)
-            scores = _affine.out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
-            plain = [rows.average(_affine.losses(rows, each)) for each in scores[1:]]
-            for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
-                recipes.append(tried[i])
-                blocks.append(Block(scores[i], rows.labels, rows.weight))
-        drafts = [draft_tail(rows, IDENTITY._replace(before=temperature))]
-        drafts += [draft_tail(each, drafts[0][0]._replace(before=1.0)) for each in blocks[1:]]
-        tails, measured = zip(*drafts, strict=True)
-        chosen = _simplest(rows, measured)
-        recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
+        candidate = _Candidate(affine.TEMPERATURE, rows, *draft_tail(rows, _after(temperature)))
+        log_losses = {candidate.recipe.name: rows.average(candidate.losses)}
+        return self._fitted(whole, rows, candidate, temperature, {"log_loss": log_losses})
+
+    def _many_classes(self, whole: Dataset, rows: Block) -> tuple[Chain, dict[str, Any]]:
+        """The simplest scaling that is not clearly worse than the best on rows left out, and a tail.
+
+        Temperature scaling, the vector and the best of the matrices are compared after their tails; the matrices among
+        each other without.
+        """
+        temperature = newton_temperature(whole).temperature
+        recipes = [affine.VECTOR, *_matrices(rows)]
+        fold = affine.folds(rows, self.n_folds, self.random_state)
+        scores = affine.out_of_fold(
+            rows, recipes, fold, order_preserving=bool(self.order_preserving), temperature=temperature
+        )
+        compared = [0]
+        if len(recipes) > 1:
+            log_losses = [rows.average(affine.losses(rows, of_matrix)) for of_matrix in scores[1:]]
+            compared.append(1 + int(np.argmin(log_losses)))
+        first = _Candidate(affine.TEMPERATURE, rows, *draft_tail(rows, _after(temperature)))
+        candidates = [first]
+        for i in compared:
+            scaled = Block(scores[i], rows.labels, rows.weight)
+            start = first.tail._replace(inner_temperature=1.0)
+            candidates.append(_Candidate(recipes[i], scaled, *draft_tail(scaled, start)))
+        chosen = candidates[_simplest(rows, [candidate.losses for candidate in candidates])]
+        out_of_fold = {candidate.recipe.name: rows.average(candidate.losses) for candidate in candidates}
+        return self._fitted(whole, rows, chosen, temperature, {"log_loss_out_of_fold": out_of_fold})
+
+    def _fitted(
+        self, whole: Dataset, rows: Block, chosen: _Candidate, temperature: float, log_losses: dict[str, Any]
+    ) -> tuple[Chain, dict[str, Any]]:
+        """The chain of the chosen scaling, fitted on all rows, and its tail; and what was chosen, for the report."""
+        tail = fit_tail(chosen.scaled, chosen.tail)
         # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
-        (scaling,) = _affine.fit_scalings(whole, [recipe], TIGHT if whole is rows else EXACT, temperature=temperature)
+        accuracy = TIGHT if whole is rows else EXACT
+        (scaling,) = affine.fit_scalings(whole, [chosen.recipe], accuracy, temperature=temperature)
         choice = scaling.choice | {
-            "name": recipe.name,
-            "log_loss" if only_temperature else "log_loss_out_of_fold": {
-                r.name: rows.average(each) for r, each in zip(recipes, measured, strict=True)
-            },
+            "name": chosen.recipe.name,
+            **log_losses,
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }
-        if recipe.matrix is None:
-            return (Temperature(temperature * tail.temperature), *tail.steps[1:]), choice
-        return (scaling.step(order_preserving=keep), *tail.steps), choice
+        if chosen.recipe.shape == "temperature":  # one temperature instead of two
+            return Chain((Temperature(temperature * tail.temperature), *tail.steps[1:])), choice
+        return Chain((scaling.step(order_preserving=bool(self.order_preserving)), *tail.steps)), choice
+
+
+class _Candidate(NamedTuple):
+    """A scaling, the rows after it (out of fold where it has parameters), a tail, and the log-loss of every row."""
+
+    recipe: Recipe
+    scaled: Block
+    tail: Tail
+    losses: Vector
+
+
+def _after(temperature: float) -> Tail:
+    """The start of a tail of rows that are divided by a temperature first."""
+    return IDENTITY._replace(inner_temperature=temperature)
+
+
+def _matrices(rows: Block) -> tuple[Recipe, ...]:
+    """The matrices that there are enough rows for: all of them, the two with the strongest ridges, or none."""
+    if rows.n_rows < _least_rows(rows.n_classes):
+        return ()
+    return affine.MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else affine.MATRICES[:2]
 
 
 def _least_rows(n_classes: int) -> int:
-    """How many rows a matrix needs."""
-    return (FEWER_PER_ENTRY if n_classes < MANY_CLASSES else ROWS_PER_ENTRY) * n_classes**2
+    """How many rows a matrix needs: five for each entry, and more with many classes, where it takes longest."""
+    many_classes = 30
+    return (5 if n_classes < many_classes else ROWS_PER_ENTRY) * n_classes**2
 
 
 def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
@@ -176,24 +221,25 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
     """
     n_rows = min(SCALING_ROWS, SCALING_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):
-        rows: Block = dataset.look(_affine.usable_rows, min(n_rows, dataset.n_rows))
+        rows: Block = dataset.look(affine.usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
     if is_vocabulary:
-        usable = _affine.counted_rows(dataset)
+        usable = affine.counted_rows(dataset)
         rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
     else:
-        usable = _affine.usable_rows(dataset, there=dataset.n_classes > 2)
+        usable = affine.usable_rows(dataset, keep_on_gpu=dataset.n_classes > 2)
         rows = sampled(usable, n_rows, dataset.floor)
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
 
-def _simplest(rows: Block, candidates: Sequence[Vector]) -> int:
-    """The first candidate that is not clearly worse than the best."""
-    best = int(np.argmin([rows.average(each) for each in candidates]))
-    for i, each in enumerate(candidates[:best]):
-        worse = each - candidates[best]
-        mean = rows.average(worse)
-        if mean <= STANDARD_ERRORS * float(np.sqrt(np.sum(rows.weights**2 * (worse - mean) ** 2))) / rows.total_weight:
+def _simplest(rows: Block, losses: Sequence[Vector]) -> int:
+    """The first candidate that is not clearly worse than the best, by the log-losses (N,) of each."""
+    best = int(np.argmin([rows.average(of_candidate) for of_candidate in losses]))
+    for i in range(best):
+        excess = losses[i] - losses[best]
+        mean = rows.average(excess)
+        standard_error = float(np.sqrt(np.sum(rows.weights**2 * (excess - mean) ** 2))) / rows.total_weight
+        if mean <= STANDARD_ERRORS * standard_error:
             return i
     return best
 
@@ -210,30 +256,31 @@ SCALINGS = {
 
 def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[str, float]) -> list[str]:
     """What was chosen and why, and what to beware of."""
-    tried, only_temperature = choice.get("log_loss_out_of_fold", {}), "log_loss" in choice
-    found = [SCALINGS["only temperature" if only_temperature else choice["chosen"]]]
+    tried = choice.get("log_loss_out_of_fold", {})
+    only_temperature = "log_loss" in choice
+    sentences = [SCALINGS["only temperature" if only_temperature else choice["chosen"]]]
     if choice["chosen"] == "laplace":
-        return found
+        return sentences
     if tried:
         values = ", ".join(f"{name} {value:.4f}" for name, value in (tried | references).items() if value < math.inf)
-        found.append(f"Log-loss on rows left out: {values}.")
+        sentences.append(f"Log-loss on rows left out: {values}.")
     if "gamma" in choice:
-        found.append(
+        sentences.append(
             f"It is followed by the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
             "curve of the confidence, fitted together by log-loss."
         )
     if few:
         left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
-        found.append(f"With {rows.n_rows:,} rows, fewer than {_affine.MIN_ROWS}, {left_out}.")
+        sentences.append(f"With {rows.n_rows:,} rows, fewer than {affine.MIN_ROWS}, {left_out}.")
     elif only_temperature:
-        found.append(
+        sentences.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "
             "row."
         )
     elif rows.n_classes > 2 and "matrix" not in " ".join(tried):
         needed = _least_rows(rows.n_classes)
-        found.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
-    return found
+        sentences.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
+    return sentences
 
 
 def _references(rows: Block) -> dict[str, float]:
@@ -248,9 +295,10 @@ def _references(rows: Block) -> dict[str, float]:
 def _warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
     """Warnings about references that the result is worse than, on rows left out where there are such."""
     where = "the rows of the fit" if "log_loss" in choice else "rows left out"
-    found = choice.get("log_loss", choice.get("log_loss_out_of_fold", {})).get(choice.get("name"), math.nan)
+    log_losses = choice.get("log_loss", choice.get("log_loss_out_of_fold", {}))
+    log_loss = log_losses.get(choice.get("name"), math.nan)
     return [
-        f"On {where} the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."
-        for what, value in references.items()
-        if found > value
+        f"On {where} the log-loss, {log_loss:.4f}, is higher than that of {reference}, {value:.4f}."
+        for reference, value in references.items()
+        if log_loss > value
     ]

@@ -13,16 +13,12 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators.one_vs_rest import TIE, ClassBins, ClassRows, Pooled, starts_of_ties
 from refocal.maps.curves import Curve
 
-# Sets of bins whose weight is below this share of the best one's are left out of the average.
-NEGLIGIBLE = 1e-2
-# A half but for rounding.
-HALF = 0.49999
-
 
 def bins(edges: Vector, value: Vector, within: str) -> Curve:
     """The pieces of bins between edges: `value` shifts the log-odds of a bin, or replaces them."""
     if len(edges) == 0:  # one bin: an edge within it changes nothing
-        edges, value = np.zeros(1), np.repeat(value, 2)
+        edges = np.zeros(1)
+        value = np.repeat(value, 2)
     if within == "constant":
         return edges, (value,)
     return edges, (np.append(edges[0], edges) + value, np.ones(len(value)))
@@ -109,11 +105,14 @@ class BayesianBinning(Pooled):
 
     def _fit_curve(self, rows: ClassRows) -> Curve:
         numbers = _numbers_of_bins(float(rows.weight.sum()), len(starts_of_ties(rows.score)))
-        starts, which = _starts(rows, rows.weight, numbers)
+        negligible = 1e-2  # sets of bins with a smaller share of the best one's evidence are left out
+        starts, set_of_bin = _starts(rows, rows.weight, numbers)
         counted = rows.sums(starts)
-        evidence = np.bincount(which, _evidence(counted, self.smoothing / np.bincount(which)[which]))
-        share = np.exp(evidence - evidence.max())
-        return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
+        prior_weight = self.smoothing / np.bincount(set_of_bin)[set_of_bin]
+        log_evidence = np.bincount(set_of_bin, _log_evidence(counted, prior_weight))
+        share = np.exp(log_evidence - log_evidence.max())
+        sets = [(share[i], starts[set_of_bin == i]) for i in np.flatnonzero(share >= negligible)]
+        return self._average(rows, sets)
 
     def _average(self, rows: ClassRows, sets: list[tuple[float, Indices]]) -> Curve:
         """The average of all sets of bins, of their shifts or of their probabilities."""
@@ -165,7 +164,8 @@ class IsotonicCalibration(Pooled):
     def _fit_curve(self, rows: ClassRows) -> Curve:
         ties = starts_of_ties(rows.score)
         ends = np.append(ties[1:], len(rows.score)) - 1
-        hits, total = (np.add.reduceat(each, ties) for each in (rows.weight * rows.target, rows.weight))
+        hits = np.add.reduceat(rows.weight * rows.target, ties)
+        total = np.add.reduceat(rows.weight, ties)
         if self.within == "constant":
             # `smoothing` rows with the share of the class are added, hits at the bottom and misses at the top: no pool
             # is 0 or 1, and the log-loss of the rows cannot exceed that of their share.
@@ -177,15 +177,16 @@ class IsotonicCalibration(Pooled):
             total[-1] += self.smoothing * (1.0 - share)
         # Points without weight, which exist only where a class has no rows, do not matter.
         total = np.maximum(total, 1e-300)
-        found = isotonic_regression(hits / total, weights=total)
+        regression = isotonic_regression(hits / total, weights=total)
         # Pools of equal shares are one, also where rounding keeps them apart.
-        first = found.blocks[:-1]
-        first = first[np.append(True, np.diff(found.x[first]) > TIE * found.x[first[1:]])]
+        first = regression.blocks[:-1]
+        first = first[np.append(True, np.diff(regression.x[first]) > TIE * regression.x[first[1:]])]
         last = np.append(first[1:], len(ties)) - 1
         score = np.stack([rows.score[ties[first]], rows.score[ends[last]]], axis=1)
         if self.within == "constant":
-            pooled_hits, pooled = np.add.reduceat(hits, first), np.add.reduceat(total, first)
-            level = np.log(pooled_hits) - np.log(pooled - pooled_hits)
+            pooled_hits = np.add.reduceat(hits, first)
+            pooled_total = np.add.reduceat(total, first)
+            level = np.log(pooled_hits) - np.log(pooled_total - pooled_hits)
             value = np.stack([level, level], axis=1)
         else:
             shift = rows.sums(ties[first]).shift(self.smoothing)
@@ -209,21 +210,24 @@ def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[Indices, Ind
     """
     ties = starts_of_ties(rows.score)
     before = np.append(0.0, np.cumsum(mass))
-    which = np.repeat(np.arange(len(numbers)), numbers)
-    wanted = before[-1] * np.concatenate([np.arange(n) / n for n in numbers])
+    set_of_bin = np.repeat(np.arange(len(numbers)), numbers)
+    quantiles = before[-1] * np.concatenate([np.arange(n) / n for n in numbers])
     # The tie that begins closest to each quantile; the upper one half-way between two, whatever rounding says.
-    above = np.minimum(np.searchsorted(before[ties], wanted), len(ties) - 1)
+    nearly_half = 0.49999
+    above = np.minimum(np.searchsorted(before[ties], quantiles), len(ties) - 1)
     below = np.maximum(above - 1, 0)
-    nearer = HALF * (before[ties[above]] - before[ties[below]])
-    starts = ties[np.where(wanted - before[ties[below]] < nearer, below, above)]
-    new = np.append(True, (np.diff(starts) > 0) | (np.diff(which) > 0))
-    return starts[new], which[new]
+    width = before[ties[above]] - before[ties[below]]
+    is_below = quantiles - before[ties[below]] < nearly_half * width
+    starts = ties[np.where(is_below, below, above)]
+    is_new = np.append(True, (np.diff(starts) > 0) | (np.diff(set_of_bin) > 0))
+    return starts[is_new], set_of_bin[is_new]
 
 
 def _edges(rows: ClassRows, starts: Indices) -> Vector:
     """Half-way between the last score of a bin and the first of the next."""
     later = starts[1:]
-    below, above = rows.score[later - 1], rows.score[later]
+    below = rows.score[later - 1]
+    above = rows.score[later]
     middle = below + 0.5 * (above - below)
     edges: Vector = np.where(middle > below, middle, above)  # two neighbouring floats have no middle
     return edges
@@ -243,8 +247,12 @@ def _numbers_of_bins(n: float, n_scores: int) -> range:
     return range(fewest, max(fewest, min(n_scores, int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
 
 
-def _evidence(bins: ClassBins, weight: Vector) -> Vector:
-    """What each bin adds to the log of the marginal likelihood of its set; the prior has the expected mean."""
-    a, b = weight * bins.mean, weight * (1.0 - bins.mean)
+def _log_evidence(bins: ClassBins, weight: Vector) -> Vector:
+    """What each bin adds to the log of the marginal likelihood of its set: log B(hits + a, misses + b) / B(a, b).
+
+    The Beta prior has the mean that the model expects, a / (a + b), and the weight a + b.
+    """
+    a = weight * bins.mean
+    b = weight * (1.0 - bins.mean)
     terms = gammaln(weight) - gammaln(bins.total + weight) + gammaln(bins.hits + a) - gammaln(a)
     return np.asarray(terms + gammaln(bins.misses + b) - gammaln(b))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,14 @@ from refocal._arrays import (
 from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import folds, usable_rows
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators.one_vs_rest import odds_after, starts_of_ties, temperature_of
+from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
 from refocal.errors import FitWarning, UnsupportedError, warn
+from refocal.fitting.affine import folds, usable_rows
+from refocal.fitting.curves import log_odds_after
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
@@ -219,11 +220,13 @@ class VennAbersCalibration(Calibrator):
         others = p.sum(axis=-1, keepdims=True)
         share = p / np.maximum(others, SMALLEST)
         # Where a class must occur nothing is left for the others, and it has all.
-        lower, upper = np.where(others == 0.0, 1.0, lower), np.where(others == 0.0, 1.0, upper)
+        lower = np.where(others == 0.0, 1.0, lower)
+        upper = np.where(others == 0.0, 1.0, upper)
         impossible = np.take_along_axis(x, at, axis=-1) == -np.inf
-        lower, upper = np.where(impossible, 0.0, lower), np.where(impossible, 0.0, upper)
-        bounds = ((lower, upper), (upper, lower))
-        least, most = (np.where(chosen, own, share * (1.0 - other)) for own, other in bounds)
+        lower = np.where(impossible, 0.0, lower)
+        upper = np.where(impossible, 0.0, upper)
+        least = np.where(chosen, lower, share * (1.0 - upper))
+        most = np.where(chosen, upper, share * (1.0 - lower))
         point = to_numpy(probabilities_of(self.chain_, logits)).astype(np.float64)
         least = np.minimum(least, point)
         most = np.maximum(most, point)
@@ -233,20 +236,28 @@ class VennAbersCalibration(Calibrator):
         rows = usable_rows(self._block_of(dataset))
         is_two = rows.n_classes == 2
         before = Chain(() if is_two else (Temperature(temperature_of(rows)),))
-        score, target = odds_after(before, rows), rows.labels == 1 if is_two else rows.correct
+        score = log_odds_after(before, rows)
+        target = rows.labels == 1 if is_two else rows.correct
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows carry no information
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
-        score, target, weight = score[order], target[order], rows.weights[order]
-        found = [_inductive(score[fold], target[fold], weight[fold]) for fold in _spread(target, self.folds)]
-        curve = VennAbers(*map(_mean_of_steps, zip(*found, strict=True)))
+        score = score[order]
+        target = target[order]
+        weight = rows.weights[order]
+        log_upper = []  # log p₁ of each fold, as functions of the score
+        log_not_lower = []  # log(1 - p₀)
+        for fold in _spread(target, self.folds):
+            upper, not_lower = _inductive(score[fold], target[fold], weight[fold])
+            log_upper.append(upper)
+            log_not_lower.append(not_lower)
+        curve = VennAbers(_mean_of_steps(log_upper), _mean_of_steps(log_not_lower))
         return Fitted(Chain((*before.steps, OneVsRest(curve) if is_two else Confidence(curve))))
 
 
 def _spread(target: Flags, n_folds: int) -> list[Indices]:
     """Rows in the order of their scores, every n-th hit and every n-th miss to the same fold."""
     place = np.where(target, np.cumsum(target), np.cumsum(~target)) % n_folds
-    found = [np.flatnonzero(place == i) for i in range(n_folds)]
-    return [fold for fold in found if len(fold) > 0] or [np.arange(0)]
+    by_fold = [np.flatnonzero(place == i) for i in range(n_folds)]
+    return [rows for rows in by_fold if len(rows) > 0] or [np.arange(0)]
 
 
 def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
@@ -260,8 +271,10 @@ def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pi
     ends = np.append(starts[1:], len(score)) - 1
     reach = SAME_SCORE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
     between = 0.5 * (score[starts[1:]] - score[ends[:-1]])
-    below, above = np.minimum(reach[starts], [np.inf, *between]), np.minimum(reach[ends], [*between, np.inf])
-    hits, total = (np.add.reduceat(terms, starts) for terms in (weight * target, weight))
+    below = np.minimum(reach[starts], [np.inf, *between])
+    above = np.minimum(reach[ends], [*between, np.inf])
+    hits = np.add.reduceat(weight * target, starts)
+    total = np.add.reduceat(weight, starts)
     # Between two scores a hit is pooled with the rows above it and a miss with those below.
     upper = np.append(with_a_hit(hits, total), 1.0)
     not_lower = np.append(with_a_hit((total - hits)[::-1], total[::-1]), 1.0)[::-1]
@@ -277,14 +290,16 @@ def with_a_hit(hits: Vector, total: Vector) -> Vector:
     >>> with_a_hit(np.array([0.0, 1.0, 3.0]), np.array([2.0, 2.0, 3.0])).round(3)
     array([0.333, 0.667, 1.   ])
     """
-    x, y = ([-1.0, 0.0, *np.cumsum(terms).tolist()] for terms in (total, hits))
-    y[0] = -1.0
+    x = [-1.0, 0.0, *np.cumsum(total).tolist()]
+    y = [-1.0, 0.0, *np.cumsum(hits).tolist()]
     corners: list[tuple[float, float]] = []
     for point in reversed(list(zip(x, y, strict=True))):
         _add_from_the_left(corners, point)
-    slopes, left = [], (-1.0, -1.0)
+    slopes = []
+    left = (-1.0, -1.0)
     for i in range(1, len(x) - 1):
-        first, second = corners[-1], corners[-2]
+        first = corners[-1]
+        second = corners[-2]
         slopes.append((second[1] - first[1]) / (second[0] - first[0]))
         left = (left[0] + x[i + 1] - x[i], left[1] + y[i + 1] - y[i])  # the score's own rows now lie before the hit
         if left[1] < first[1] + slopes[-1] * (left[0] - first[0]):
@@ -296,7 +311,8 @@ def with_a_hit(hits: Vector, total: Vector) -> Vector:
 def _add_from_the_left(corners: list[tuple[float, float]], point: tuple[float, float]) -> None:
     """Add a point left of all corners of a convex minorant, and take away those that are none any more."""
     while len(corners) > 1:
-        (x1, y1), (x2, y2) = corners[-1], corners[-2]
+        x1, y1 = corners[-1]
+        x2, y2 = corners[-2]
         if (y1 - point[1]) * (x2 - x1) < (y2 - y1) * (x1 - point[0]):
             break
         corners.pop()
@@ -310,10 +326,10 @@ def _steps(knots: Vector, values: Vector) -> Pieces:
     return Pieces.of((knots[kept], (values[np.append(kept, kept[-1] + 1)],)))
 
 
-def _mean_of_steps(functions: tuple[Pieces, ...]) -> Pieces:
+def _mean_of_steps(functions: Sequence[Pieces]) -> Pieces:
     """The mean of step functions."""
     if len(functions) == 1:
         return functions[0]
-    knots = np.unique(np.concatenate([each.knots[0] for each in functions]))
+    knots = np.unique(np.concatenate([function.knots[0] for function in functions]))
     inside = np.append(knots[0] - 1.0, knots)  # a step holds from its knot on
-    return _steps(knots, np.mean([each.apply(np, inside) for each in functions], axis=0))
+    return _steps(knots, np.mean([function.apply(np, inside) for function in functions], axis=0))

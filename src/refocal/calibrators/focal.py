@@ -52,15 +52,19 @@ class _FocalFamily(HasFocalPoint, Calibrator):
             expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"
             raise ParameterError("search", name, expected=expected, got="'line'")
         if getattr(self, "gamma", None) is not None:  # the one that a FocalCalibration was given
-            options |= {"gammas": self.gamma} | ({"search": "grid"} if self.class_weight is None else {})
-        if self.class_weight is None:
-            solution, path = find(dataset, function=name, progress=progress, **options)
-            offset = None
-        else:
-            path, (solution, offset) = None, self._fit_weighted(dataset, **options)
+            options["gammas"] = self.gamma
+            if self.class_weight is None:
+                options["search"] = "grid"
+        if self.class_weight is not None:
+            solution, offset = self._fit_weighted(dataset, **options)
+            return Fitted(Chain((*self._searched_steps(solution), Offset(offset))), solution)
+        solution, path = find(dataset, function=name, progress=progress, **options)
+        return Fitted(Chain(self._searched_steps(solution)), solution, path)
+
+    def _searched_steps(self, solution: Solution) -> tuple[Step, ...]:
+        """The steps whose parameters were searched for."""
         both = (Temperature(solution.temperature), Focal(solution.gamma))
-        after = () if offset is None else (Offset(offset),)
-        return Fitted(Chain((*(step for step in both if isinstance(step, self.searched)), *after)), solution, path)
+        return tuple(step for step in both if isinstance(step, self.searched))
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None

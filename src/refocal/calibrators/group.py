@@ -18,20 +18,19 @@ from refocal._json import field
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
+from refocal.fitting.logistic import LEAST_RISE, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.labels import IgnoreIndex
 
-# The number of groups whose lines the report of a fit shows.
-SHOWN = 10
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
-# The losses of groups are computed at Chebyshev nodes of the log-slope; a polynomial gives them at more places.
-LARGEST_LOG_SLOPE, N_NODES, N_PLACES = 2.0, 17, 4001
+# The slopes of groups lie between exp(-2) and exp(2); their losses are computed at Chebyshev nodes of the log-slope.
+LARGEST_LOG_SLOPE = 2.0
+N_NODES = 17
 NODES: Vector = LARGEST_LOG_SLOPE * np.cos(np.pi * (np.arange(N_NODES) + 0.5) / N_NODES)
 
 
@@ -50,9 +49,10 @@ class GroupLines(NamedTuple):
 
     def sentence(self, column: str) -> str:
         """The lines in words, the first few of them."""
-        each = zip(self.names[:SHOWN], self.slope, self.intercept, strict=False)
-        shown = "; ".join(f"{name} slope {slope:.2f}, intercept {intercept:+.2f}" for name, slope, intercept in each)
-        return f"{column}: {shown}{'; …' if len(self.names) > SHOWN else ''}."
+        max_shown = 10
+        lines = zip(self.names[:max_shown], self.slope, self.intercept, strict=False)
+        shown = "; ".join(f"{name} slope {slope:.2f}, intercept {intercept:+.2f}" for name, slope, intercept in lines)
+        return f"{column}: {shown}{'; …' if len(self.names) > max_shown else ''}."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,15 +115,18 @@ class GroupCalibration(Calibrator):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         from refocal.calibrators.registry import named
 
-        name, rows = type(self).__name__, self._block_of(dataset)
+        name = type(self).__name__
+        rows = self._block_of(dataset)
         common = named(self.method, "method", name)
         if not rows.groups:
             raise ParameterError("groups", f"{name}.fit", expected="given, one for each row of X", got="None")
-        chain, *_, notes = common._fit(rows, progress)
-        self.lines_, deviations, after = fit_groups(rows, chain, rows.groups)
-        said = [f"Before the groups: {each}" for each in notes.get("sentences", ())]
-        said += [lines.sentence(column) for column, lines in self.lines_.items()]
-        return Fitted(chain, notes={**notes, "after": after, "deviations": deviations, "sentences": said})
+        fitted = common._fit(rows, progress)
+        groups = fit_groups(rows, fitted.chain, rows.groups)
+        self.lines_ = groups.lines
+        sentences = [f"Before the groups: {sentence}" for sentence in fitted.notes.get("sentences", ())]
+        sentences += [lines.sentence(column) for column, lines in groups.lines.items()]
+        of_groups = {"after": groups.after, "deviations": groups.deviations, "sentences": sentences}
+        return Fitted(fitted.chain, notes={**fitted.notes, **of_groups})
 
     def predict_log_proba(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator.
@@ -136,7 +139,8 @@ class GroupCalibration(Calibrator):
         if is_dask(X):
             return self._log_proba_by_chunk(X, groups, name)
         logits = self._logits(X, name)
-        xp, rows = namespace(logits), namespace(logits).reshape(logits, (-1, logits.shape[-1]))
+        xp = namespace(logits)
+        rows = xp.reshape(logits, (-1, logits.shape[-1]))
         columns = as_groups(groups, int(rows.shape[0]), name)
         if groups is None or columns:
             self._warn_of_unused(columns, name)
@@ -157,12 +161,17 @@ class GroupCalibration(Calibrator):
 
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
         """Log-probabilities (N, C) of checked logits of rows of these groups; those unseen get the common ones."""
-        log_p, seen = super().log_proba_in_groups(logits, groups), self._seen(groups)
-        slope, intercept = np.ones(log_p.shape[0]), np.zeros(log_p.shape[0])
+        log_p = super().log_proba_in_groups(logits, groups)
+        seen = self._seen(groups)
+        if not seen:
+            return log_p
+        slope = np.ones(log_p.shape[0])
+        intercept = np.zeros(log_p.shape[0])
         for column, names in seen.items():
-            own, shift = self.lines_[column].of(names)
-            slope, intercept = own * slope, own * intercept + shift
-        return _lines(slope, intercept).log_probabilities(log_p[None, ...], row_axes=2)[0, ...] if seen else log_p
+            column_slope, column_intercept = self.lines_[column].of(names)
+            slope = column_slope * slope
+            intercept = column_slope * intercept + column_intercept
+        return _lines(slope, intercept).log_probabilities(log_p[None, ...], row_axes=2)[0, ...]
 
     def _seen(self, groups: Groups) -> Groups:
         """Those columns of groups that the fit has seen; one array without a name is the only column of the fit."""
@@ -199,12 +208,18 @@ class GroupCalibration(Calibrator):
 
     def more_to_plain(self) -> dict[str, Any]:
         """The lines, for JSON."""
-        plain = {column: [each.tolist() for each in lines] for column, lines in self.lines_.items()}
-        return {"groups": {column: dict(zip(GroupLines._fields, each, strict=True)) for column, each in plain.items()}}
+        plain = {}
+        for column, lines in self.lines_.items():
+            plain[column] = {
+                "names": lines.names.tolist(),
+                "slope": lines.slope.tolist(),
+                "intercept": lines.intercept.tolist(),
+            }
+        return {"groups": plain}
 
     def more_from_plain(self, data: dict[str, Any]) -> None:
         """Restore what `more_to_plain` returned, refused where no fit can have found it."""
-        self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
+        self.lines_ = {column: _lines_of(column, lines) for column, lines in field(data, "groups", dict).items()}
 
 
 def _refuse_class_axis(class_axis: int, function: str) -> None:
@@ -213,29 +228,53 @@ def _refuse_class_axis(class_axis: int, function: str) -> None:
         raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
 
 
-def fit_groups(
-    rows: Block, chain: Chain, groups: Mapping[str, NDArray[Any]]
-) -> tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]:
-    """The lines of each column of groups, how far they may lie from the identity, and the measures after them."""
-    lines, deviations = {}, {}
-    slope, intercept = np.ones(rows.n_rows), np.zeros(rows.n_rows)
+class FittedGroups(NamedTuple):
+    """The lines of each column of groups, their standard deviation from the identity, and the measures after them."""
+
+    lines: dict[str, GroupLines]
+    deviations: dict[str, float]
+    after: dict[str, float]
+
+
+def fit_groups(rows: Block, chain: Chain, groups: Mapping[str, NDArray[Any]]) -> FittedGroups:
+    """A line for each group of each column, the columns one after the other, all of them after a chain."""
+    lines = {}
+    deviations = {}
+    slope = np.ones(rows.n_rows)
+    intercept = np.zeros(rows.n_rows)
     for column, values in groups.items():
-        names, place = np.unique(values, return_inverse=True)
+        names, group = np.unique(values, return_inverse=True)
         parts = _parts(rows, chain, slope, intercept)
         if rows.n_classes == 2:
             scores = np.concatenate([part.logits for part in parts])
-            odds, happened = scores[:, 1] - scores[:, 0], to_numpy(rows.labels) == 1
-            own, shift, deviations[column] = fit_lines(odds, happened, rows.weights, place, len(names))
+            log_odds = scores[:, 1] - scores[:, 0]
+            happened = to_numpy(rows.labels) == 1
+            fitted = fit_lines(log_odds, happened, rows.weights, group, len(names))
         else:
             log_p = np.concatenate([_at_nodes(part) for part in parts], axis=1)
-            losses: Vector = np.stack([np.bincount(place, each) for each in -rows.weights * log_p])
-            own, shift, deviations[column] = fit_slopes(losses)
-        lines[column] = GroupLines(names, own, shift)
-        slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
-    measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
-    *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
-    after = measure_rows(RowPredictions(*columns), correct, rows).tolist()
-    return lines, deviations, dict(zip(MEASURED, after, strict=True))
+            losses: Vector = np.stack([np.bincount(group, of_node) for of_node in -rows.weights * log_p])
+            fitted = fit_slopes(losses)
+        lines[column] = GroupLines(names, fitted.slope, fitted.intercept)
+        deviations[column] = fitted.deviation
+        slope = fitted.slope[group] * slope
+        intercept = fitted.slope[group] * intercept + fitted.intercept[group]
+    return FittedGroups(lines, deviations, _measures_after(rows, chain, slope, intercept))
+
+
+def _measures_after(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> dict[str, float]:
+    """The measures of all rows after a chain and the lines of the rows."""
+    predictions = []
+    correct = []
+    for part in _parts(rows, chain, slope, intercept):
+        predictions.append(part.predictions((0.0,), 1.0)[0])
+        correct.append(part.correct)
+    together = RowPredictions(
+        label_log_p=np.concatenate([part.label_log_p for part in predictions]),
+        confidence=np.concatenate([part.confidence for part in predictions]),
+        squares=np.concatenate([part.squares for part in predictions]),
+    )
+    values = measure_rows(together, np.concatenate(correct), rows).tolist()
+    return dict(zip(MEASURED, values, strict=True))
 
 
 def _parts(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> Iterator[Block]:
@@ -268,8 +307,12 @@ def _lines_of(column: str, data: Any) -> GroupLines:
     return lines
 
 
-Lines = tuple[Vector, Vector, float]
-"""Slope and intercept for each group, and the standard deviation between groups that was chosen."""
+class Lines(NamedTuple):
+    """Slope and intercept of each group (G,), and the standard deviation between groups that was chosen."""
+
+    slope: Vector
+    intercept: Vector
+    deviation: float
 
 
 def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n_groups: int) -> Lines:
@@ -285,25 +328,32 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n
     """
     # A row in which a class cannot occur says nothing about the lines.
     known = np.isfinite(log_odds)
-    log_odds, target, weight, group = log_odds[known], target[known], weight[known], group[known]
+    log_odds = log_odds[known]
+    target = target[known]
+    weight = weight[known]
+    group = group[known]
     if weight.sum() == 0.0:
-        return np.ones(n_groups), np.zeros(n_groups), float(DEVIATIONS[0])
+        return Lines(np.ones(n_groups), np.zeros(n_groups), float(DEVIATIONS[0]))
     centre = float(np.average(log_odds, weights=weight))
     spread = float(np.sqrt(np.average((log_odds - centre) ** 2, weights=weight))) or 1.0
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)
-    common, lower = np.array([centre, spread]), np.array([-np.inf, LEAST_RISE * spread])
-    rows = [np.flatnonzero(group == g) for g in range(n_groups)]
+    identity = np.array([centre, spread])
+    lower = np.array([-np.inf, LEAST_RISE * spread])
+    rows_of_group = [np.flatnonzero(group == g) for g in range(n_groups)]
 
     def fit(deviation: float) -> tuple[float, Vector, float]:
+        """The log-evidence -F - ½ log det(H σ²), summed over the groups; θ of each group (G, 2); and σ."""
         penalty = np.eye(2) / deviation**2
-        fits = [fit_logistic(features[some], target[some], weight[some], common, penalty, lower) for some in rows]
-        volumes = [float(np.linalg.slogdet(each.hessian * deviation**2)[1]) for each in fits]
-        evidence = -sum(each.value for each in fits) - 0.5 * sum(volumes)
-        return evidence, np.stack([each.theta for each in fits]), deviation
+        fits = [
+            fit_logistic(features[rows], target[rows], weight[rows], identity, penalty, lower) for rows in rows_of_group
+        ]
+        log_determinants = [float(np.linalg.slogdet(of_group.hessian * deviation**2)[1]) for of_group in fits]
+        log_evidence = -sum(of_group.value for of_group in fits) - 0.5 * sum(log_determinants)
+        return log_evidence, np.stack([of_group.theta for of_group in fits]), deviation
 
     _, theta, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
     slope = theta[:, 1] / spread
-    return slope, theta[:, 0] - slope * centre, deviation
+    return Lines(slope, theta[:, 0] - slope * centre, deviation)
 
 
 def fit_slopes(losses: Vector) -> Lines:
@@ -315,16 +365,21 @@ def fit_slopes(losses: Vector) -> Lines:
     >>> np.log(fit_slopes(parabolas)[0]).round(2)
     array([ 0.5,  0.5, -1. , -0.4])
     """
-    places = np.linspace(-1.0, 1.0, N_PLACES)
-    curves = chebfit(NODES / LARGEST_LOG_SLOPE, losses, N_NODES - 1)
-    loss, bend = chebval(places, curves), chebval(places, chebder(curves, 2)) / LARGEST_LOG_SLOPE**2
-    groups, at = np.arange(losses.shape[1]), LARGEST_LOG_SLOPE * places
+    n_points = 4001  # the polynomials through the nodes are evaluated at as many log-slopes
+    unit_points = np.linspace(-1.0, 1.0, n_points)
+    log_slopes = LARGEST_LOG_SLOPE * unit_points
+    polynomials = chebfit(NODES / LARGEST_LOG_SLOPE, losses, N_NODES - 1)
+    loss = chebval(unit_points, polynomials)  # (groups, points)
+    curvature = chebval(unit_points, chebder(polynomials, 2)) / LARGEST_LOG_SLOPE**2
+    groups = np.arange(losses.shape[1])
 
     def fit(deviation: float) -> tuple[float, Vector, float]:
-        cost = loss + 0.5 * (at / deviation) ** 2
-        least = np.argmin(cost, axis=1)
-        volume = np.log1p(deviation**2 * np.maximum(bend[groups, least], 0.0))
-        return -float(np.sum(cost[groups, least] + 0.5 * volume)), at[least], deviation
+        """The log-evidence, summed over the groups; the log-slope of each group; and the deviation."""
+        penalised = loss + 0.5 * (log_slopes / deviation) ** 2
+        least = np.argmin(penalised, axis=1)
+        log_determinant = np.log1p(deviation**2 * np.maximum(curvature[groups, least], 0.0))
+        log_evidence = -float(np.sum(penalised[groups, least] + 0.5 * log_determinant))
+        return log_evidence, log_slopes[least], deviation
 
     _, log_slope, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
-    return np.exp(log_slope), np.zeros(len(log_slope)), deviation
+    return Lines(np.exp(log_slope), np.zeros(len(log_slope)), deviation)

@@ -128,16 +128,19 @@ class MultiLabelCalibration(Calibrator):
         """Fit on rows of two classes, one for each label of each row of `X`; `classes` are the labels."""
         from refocal.calibrators.registry import named
 
-        rows, labels = self._block_of(dataset), dataset.classes
+        rows = self._block_of(dataset)
+        labels = dataset.classes
         if labels is None:
             raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
-        chain, *_, notes = named(self.method, "method", type(self).__name__)._fit(rows, progress)
-        notes = {**notes, "n_labels": len(labels)}
-        if self.per_label:  # the labels are groups of rows
-            lines, deviation, after = fit_groups(rows, chain, {"label": to_numpy(rows.label_of_row)})
-            chain = Chain((*chain.steps, LabelLines(lines["label"].slope, lines["label"].intercept)))
-            notes |= {"after": after, "deviation": deviation["label"]}
-        return Fitted(chain, notes=notes)
+        shared = named(self.method, "method", type(self).__name__)._fit(rows, progress)
+        notes = {**shared.notes, "n_labels": len(labels)}
+        if not self.per_label:
+            return Fitted(shared.chain, notes=notes)
+        # The labels are groups of rows.
+        groups = fit_groups(rows, shared.chain, {"label": to_numpy(rows.label_of_row)})
+        lines = groups.lines["label"]
+        chain = Chain((*shared.chain.steps, LabelLines(lines.slope, lines.intercept)))
+        return Fitted(chain, notes=notes | {"after": groups.after, "deviation": groups.deviations["label"]})
 
     @classmethod
     def from_training(
@@ -200,13 +203,15 @@ class MultiLabelCalibration(Calibrator):
         place = {str(name): i for i, name in enumerate(self.classes_)}
         strangers = sorted(set(labels.tolist()) - place.keys())
         if strangers:
-            name, expected = f"{type(self).__name__}.predict_proba", "of those that the calibrator was fitted on"
+            name = f"{type(self).__name__}.predict_proba"
+            expected = "of those that the calibrator was fitted on"
             raise ShapeError("labels", name, expected=expected, got=repr(strangers[0]))
-        of = np.array([place[name] for name in labels.tolist()])
-        steps = (
-            LabelLines(s.slope[of], s.intercept[of]) if isinstance(s, LabelLines) else s for s in self.chain_.steps
+        label_of_row = np.array([place[name] for name in labels.tolist()])
+        steps = tuple(
+            LabelLines(step.slope[label_of_row], step.intercept[label_of_row]) if isinstance(step, LabelLines) else step
+            for step in self.chain_.steps
         )
-        return Chain(tuple(steps)).log_probabilities(to_numpy(logits)[None], row_axes=2)[0]
+        return Chain(steps).log_probabilities(to_numpy(logits)[None], row_axes=2)[0]
 
     @property
     def title(self) -> str:
@@ -234,7 +239,8 @@ def _targets(
         raise LabelError("y", function, expected="given: ones and zeros, one column per label", got="None")
     labels = classes_last(as_array(y, "y", function), class_axis, function)
     target, known = check_targets(labels, shape, ignore_index, "y", function)
-    target, n_known = np.where(known, target, 0).reshape(-1), int(np.count_nonzero(known))
+    target = np.where(known, target, 0).reshape(-1)
+    n_known = int(np.count_nonzero(known))
     if sample_weight is None:
         return target, None if n_known == known.size else known.astype(np.float64).reshape(-1), n_known
     given = as_array(sample_weight, "sample_weight", function)

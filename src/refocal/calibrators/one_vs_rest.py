@@ -16,9 +16,10 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import fit_line, fit_logistic
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import ENTRIES
+from refocal.fitting.curves import line
+from refocal.fitting.logistic import fit_line, fit_logistic
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds
@@ -29,8 +30,6 @@ from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 TIE = 1e-12
 # The number of log-odds, in float64, held at once while curves are fitted.
 TABLE = 1 << 24
-# The coefficients of a beta curve that changes nothing, and the least ones.
-IDENTITY, LOWER = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
 
 
 @dataclass(eq=False)
@@ -47,9 +46,10 @@ class ClassRows:
         return np.asarray(np.exp(-softplus(np, -self.score)))
 
     @cached_property
-    def _before(self) -> Vector:
-        columns = [self.weight * self.target, self.weight * self.q, self.weight]
-        return np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
+    def _cumulative(self) -> Vector:
+        """Hits, expected hits and weights of all rows before each row, (3, N + 1)."""
+        terms = [self.weight * self.target, self.weight * self.q, self.weight]
+        return np.concatenate([np.zeros((3, 1)), np.cumsum(terms, axis=1)], axis=1)
 
     def sums(self, starts: Indices) -> ClassBins:
         """Hits, expected hits and weights of the bins that begin at these rows, each ending where the next begins.
@@ -57,7 +57,9 @@ class ClassRows:
         A start at 0 begins a new set of bins, so the bin before it ends with the last row.
         """
         ends = np.append(starts[1:], 0)
-        return ClassBins(*(self._before[:, np.where(ends == 0, len(self.score), ends)] - self._before[:, starts]))
+        ends = np.where(ends == 0, len(self.score), ends)
+        hits, expected, total = self._cumulative[:, ends] - self._cumulative[:, starts]
+        return ClassBins(hits, expected, total)
 
 
 def starts_of_ties(score: Vector) -> Indices:
@@ -91,12 +93,13 @@ class ClassBins(NamedTuple):
         without hits moves only as far as its rows justify.
         """
         expected_misses = np.maximum(self.total - self.expected, 0.0)
-        seen = np.log(self.hits + smoothing) - np.log(self.misses + smoothing)
-        return np.asarray(seen - np.log(self.expected + smoothing) + np.log(expected_misses + smoothing))
+        observed = np.log(self.hits + smoothing) - np.log(self.misses + smoothing)
+        return np.asarray(observed - np.log(self.expected + smoothing) + np.log(expected_misses + smoothing))
 
     def log_odds(self, smoothing: float) -> Vector:
         """Log-odds of the share of hits, with `smoothing` additional rows per bin that follow the model."""
-        hits, misses = self.hits + smoothing * self.mean, self.misses + smoothing * (1.0 - self.mean)
+        hits = self.hits + smoothing * self.mean
+        misses = self.misses + smoothing * (1.0 - self.mean)
         return np.asarray(np.log(hits) - np.log(misses))
 
 
@@ -131,20 +134,25 @@ class OneVsRestCalibrator(Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         block = self._block_of(dataset)
-        codes, n_classes, weights = to_numpy(block.labels), block.n_classes, block.weights
+        labels = to_numpy(block.labels)
+        weights = block.weights
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
-        curves, line = [], None
-        for k, order, score in _in_order(block, temperature):
-            rows = ClassRows(score, codes[order] == k, weights[order])
-            if len(order) == 0:
+        has_line = block.n_classes == 2 and self.base == "temperature" and self._needs_line
+        platt_line = None
+        curves = []
+        for of_class in _sorted_classes(block, temperature):
+            order = of_class.rows
+            rows = ClassRows(of_class.log_odds, labels[order] == of_class.label, weights[order])
+            if len(order) == 0:  # no row says anything about this class
                 rows = ClassRows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
-            elif n_classes == 2 and self.base == "temperature" and self._needs_line:
-                line = _line(rows)
-                rows = replace(rows, score=line.weights[1] * rows.score + line.intercept[1])
+            elif has_line:
+                platt_line = _line(rows)
+                rows = replace(rows, score=platt_line.weights[1] * rows.score + platt_line.intercept[1])
             curves.append(self._fit_curve(rows))
             if progress is not None:
-                progress(len(curves) / n_classes)
-        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + block.total_weight), line))
+                progress(len(curves) / block.n_classes)
+        floor = FLOOR / (1.0 + block.total_weight)
+        return Fitted(one_vs_rest(temperature, self._joined(curves), floor, platt_line))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -214,9 +222,12 @@ class BetaCalibration(OneVsRestCalibrator):
     smoothing: float = setting.number(30.0, above=0.0)
 
     def _fit_curve(self, rows: ClassRows) -> Vector:
+        # log q, -log(1-q) and 1, whose coefficients are a, b and c.
         features = np.stack([-softplus(np, -rows.score), softplus(np, rows.score), np.ones_like(rows.score)], axis=1)
+        identity = np.array([1.0, 1.0, 0.0])
+        lower = np.array([0.0, 0.0, -np.inf])
         penalty = self.smoothing * np.eye(3)
-        return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER).theta
+        return fit_logistic(features, rows.target, rows.weight, identity, penalty, lower).theta
 
     def _joined(self, curves: list[Vector]) -> Step:
         return Beta(np.stack(curves))
@@ -228,43 +239,37 @@ def _line(rows: ClassRows) -> Affine:
     Platt's targets raise the share of a rare class. Where scores say so little that the line is then worse on its own
     rows than the share alone, the line of the labels is taken.
     """
-    slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True)
-    hits, misses = float(rows.weight @ rows.target), float(rows.weight @ ~rows.target)
+    slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True)
+    hits = float(rows.weight @ rows.target)
+    misses = float(rows.weight @ ~rows.target)
     if hits and misses:
-        by_line = rows.weight @ softplus(np, np.where(rows.target, -1.0, 1.0) * (slope * rows.score + intercept))
-        by_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
-        if by_line > by_share:
-            slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True, doubt=0.0)
-    weights, intercepts = (np.array(part, dtype=np.float32) for part in ([slope, slope], [0.0, intercept]))
+        sign = np.where(rows.target, -1.0, 1.0)
+        loss_of_line = rows.weight @ softplus(np, sign * (slope * rows.score + intercept))
+        loss_of_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
+        if loss_of_line > loss_of_share:
+            slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True, pseudo_count=0.0)
+    weights = np.array([slope, slope], dtype=np.float32)
+    intercepts = np.array([0.0, intercept], dtype=np.float32)
     return Affine("logits", 1.0, weights, intercepts)
 
 
-def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | None = None) -> Chain:
+def one_vs_rest(temperature: float, curve: Step, floor: float, platt_line: Affine | None = None) -> Chain:
     """The chain of a temperature and a curve for each class; `floor` of every row is spread over its classes."""
-    curved = Chain((Temperature(temperature), *((line,) if line else ()), OneVsRest(curve)))
+    before: tuple[Step, ...] = (Temperature(temperature),)
+    if platt_line is not None:
+        before = (*before, platt_line)
+    curved = Chain((*before, OneVsRest(curve)))
     return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
-
-
-def line(slope: float, intercept: float) -> Curve:
-    """The pieces of a straight line."""
-    return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
 
 
 @without_warnings
 def _log_odds(logits: Array, temperature: float) -> Vector:
     """The log-odds of every class in float64; inf in rows where it cannot occur or must."""
     x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64, copy=False)
-    found = log_odds(np, Temperature(temperature).apply(np, x))
+    scaled = log_odds(np, Temperature(temperature).apply(np, x))
     possible = x > -np.inf
     decided = ~possible | (possible.sum(axis=1, keepdims=True) == 1)
-    return np.where(decided, np.inf, found)
-
-
-def odds_after(chain: Chain, block: Block) -> Vector:
-    """The log-odds after a chain, of class 1 of two or of the top class of more, with all their digits."""
-    parts = (block.logits[some].astype(np.float64) for some in row_blocks(block.n_rows, block.n_classes, ENTRIES))
-    odds = (log_odds(np, chain.scores(part)) for part in parts)
-    return np.concatenate([part[:, 1] if block.n_classes == 2 else part.max(axis=1) for part in odds])
+    return np.where(decided, np.inf, scaled)
 
 
 def temperature_of(block: Block) -> float:
@@ -272,33 +277,51 @@ def temperature_of(block: Block) -> float:
 
     If the logits are unrelated to the labels, it is so large that the curves start from the uniform distribution.
     """
-    found = newton_temperature(block)
-    if found.status == "at a bound" and is_guessing(found.value, block.n_classes):
+    solution = newton_temperature(block)
+    if solution.status == "at a bound" and is_guessing(solution.value, block.n_classes):
         x = to_numpy(as_floating(block.logits, "logits", "fit")[0]).astype(np.float64)
         lowest = np.min(x, axis=1, where=x > -np.inf, initial=np.inf)
         return 1e6 * float(np.max(np.max(x, axis=1) - lowest))
-    return found.temperature if found.status == "converged" else 1.0
+    return solution.temperature if solution.status == "converged" else 1.0
 
 
-def _in_order(block: Block, temperature: float) -> Iterable[tuple[int, NDArray[np.int32], Vector]]:
-    """Each class, its rows by rising log-odds, and these; kept for other methods where a table holds all classes."""
+class SortedClass(NamedTuple):
+    """A class, its rows by rising log-odds, and these; rows in which the class must or cannot occur are left out."""
+
+    label: int
+    rows: NDArray[np.int32]
+    log_odds: Vector
+
+
+class _SortedKey(NamedTuple):
+    """Under what the sorted classes are cached in the memo of a block."""
+
+    name: str
+    temperature: float
+
+
+def _sorted_classes(block: Block, temperature: float) -> Iterable[SortedClass]:
+    """All classes but the first of two; cached for other methods where a table holds all of them."""
     classes = range(1 if block.n_classes == 2 else 0, block.n_classes)
     if block.n_rows * len(classes) > TABLE:
-        return _sorted(block, temperature, classes)
-    found = block.memo.get(("in order", temperature)) or list(_sorted(block, temperature, classes))
-    block.memo["in order", temperature] = found
-    return found
+        return _sort_classes(block, temperature, classes)
+    key = _SortedKey("sorted classes", temperature)
+    cached: list[SortedClass] | None = block.memo.get(key)
+    if cached is None:
+        cached = list(_sort_classes(block, temperature, classes))
+        block.memo[key] = cached
+    return cached
 
 
-def _sorted(block: Block, temperature: float, classes: range) -> Iterator[tuple[int, NDArray[np.int32], Vector]]:
-    """What `_in_order` returns, by tables of some classes. Rows in which a class must or cannot occur are left out."""
+def _sort_classes(block: Block, temperature: float, classes: range) -> Iterator[SortedClass]:
+    """What `_sorted_classes` returns, by tables of some classes (N, width)."""
     width = max(1, TABLE // block.n_rows)
     for first in range(0, len(classes), width):
         some = classes[first : first + width]
         table = np.empty((block.n_rows, len(some)), order="F")
         for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
             table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
-        for k, score in zip(some, table.T, strict=True):
+        for label, score in zip(some, table.T, strict=True):
             usable = np.flatnonzero((block.weights > 0.0) & np.isfinite(score)).astype(np.int32)
             order = usable[np.argsort(score[usable])]
-            yield k, order, score[order]
+            yield SortedClass(label, order, score[order])

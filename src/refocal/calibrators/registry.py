@@ -74,8 +74,10 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
         return "no calibration"
     if calibrator is None:
         return METHODS[name].title if name in METHODS else name
-    found = name_of(calibrator)
-    return str(getattr(calibrator, "title", type(calibrator).__name__)) if found is None else METHODS[found].title
+    method = name_of(calibrator)
+    if method is not None:
+        return METHODS[method].title
+    return str(getattr(calibrator, "title", type(calibrator).__name__))
 
 
 def name_of(calibrator: Calibrator) -> str | None:
@@ -84,6 +86,10 @@ def name_of(calibrator: Calibrator) -> str | None:
     >>> name_of(make("fts-ece")), name_of(make("sigmoid"))
     ('fts-ece', 'logistic')
     """
-    given, rows = calibrator.get_params(deep=False), METHODS.items()
-    alike = [name for name, m in rows if type(calibrator) is m.kind and m.settings.items() <= given.items()]
+    given = calibrator.get_params(deep=False)
+    alike = [
+        name
+        for name, method in METHODS.items()
+        if type(calibrator) is method.kind and method.settings.items() <= given.items()
+    ]
     return max(alike, key=lambda name: len(METHODS[name].settings), default=None)

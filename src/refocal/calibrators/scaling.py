@@ -10,15 +10,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _affine
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import CrossFitted, Recipe
 from refocal.calibrators._base import FLOOR, Calibrator
+from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import predictions_of
 from refocal.errors import UnsupportedError
-from refocal.fitting import Solution, find
+from refocal.fitting import Solution, affine, find
+from refocal.fitting.affine import Recipe, Shape
 from refocal.fitting.solution import Status
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
@@ -33,8 +33,6 @@ MESSAGES = {
     "converged": "log-loss and ridge together have their minimum here",
     "not converged": "the scaling has not settled: it lies between temperature scaling and its aim, and can be used",
 }
-# A weight of an ensemble below this counts as 0.
-NOTHING = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -57,32 +55,34 @@ class RidgeScaling(CrossFitted):
     intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number per class.")
 
     def _recipe(self, strength: float) -> Recipe:
-        return Recipe(self._kind, self._matrix, self._diagonal * strength, strength)
+        shape: Shape = "matrix" if self._matrix else "vector"
+        return Recipe(self._kind, shape, self._diagonal * strength, strength)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
-        rows = _affine.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
+        rows = affine.usable_rows(dataset, keep_on_gpu=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
-        undivided = not rows.in_memory or rows.n_rows < max(_affine.MIN_ROWS, self.n_folds)
+        undivided = not rows.in_memory or rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
-            recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
+            recipes = [Recipe(self._kind, "temperature"), *(self._recipe(s) for s in STRENGTHS)]
         else:
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
-        chosen, scores = 0, None
+        chosen = 0
+        out_of_fold: Block | None = None  # the rows after the chosen scaling
         if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
-            tried = _affine.out_of_fold(rows, recipes, _affine.folds(rows, self.n_folds, self.random_state))
-            chosen = int(np.argmin([rows.average(_affine.losses(rows, each)) for each in tried]))
-            scores = Block(tried[chosen], rows.labels, rows.weight)
+            scores = affine.out_of_fold(rows, recipes, affine.folds(rows, self.n_folds, self.random_state))
+            chosen = int(np.argmin([rows.average(affine.losses(rows, of_recipe)) for of_recipe in scores]))
+            out_of_fold = Block(scores[chosen], rows.labels, rows.weight)
         elif self.focal and not rows.in_memory:
             raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
-        (scaling,) = _affine.fit_scalings(rows, [recipes[chosen]])
+        (scaling,) = affine.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": scaling.choice}
-        if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
+        if not self.focal or out_of_fold is None:  # γ = 0 and T = 1: the scaling as it is
             status: Status = "converged" if scaling.converged else "not converged"
             solution = Solution(0.0, 1.0, scaling.log_loss, status, MESSAGES[status], scaling.passes)
             return Fitted(Chain((scaling.step(),)), solution, None, notes)
-        solution, path = find(scores, objective="auto", search="auto", function=type(self).__name__)
+        solution, path = find(out_of_fold, objective="auto", search="auto", function=type(self).__name__)
         after = (Temperature(solution.temperature), Focal(solution.gamma))
         return Fitted(Chain((scaling.step(), *after)), solution, path, notes)
 
@@ -230,8 +230,8 @@ class EnsembleTemperatureScaling(Calibrator):
         block = self._block_of(dataset)
         solution = newton_temperature(block)
         members = (Temperature(solution.temperature), Chain(), Uniform())
-        found = predictions_of([Chain((member,)) for member in members], block)
-        log_p = np.stack([to_numpy(each.label_log_p) for each, _ in found])
+        predictions = predictions_of([Chain((member,)) for member in members], block)
+        log_p = np.stack([to_numpy(of_member.label_log_p) for of_member, _ in predictions])
         weights = _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
         return Fitted(Chain((Mixture(members, weights),)), solution)
 
@@ -245,9 +245,11 @@ def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
         mixed = v @ p
         return -float(share @ np.log(mixed)), -(p / mixed) @ share
 
-    bounds, start = [(low, 1.0) for low in least], np.array([0.9, 0.05, 0.05])
+    bounds = [(low, 1.0) for low in least]
+    start = np.array([0.9, 0.05, 0.05])
     sums_to_1 = {"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda v: np.ones(3)}
     options = {"ftol": 1e-13, "maxiter": 500}
-    found = minimize(loss, start, jac=True, method="SLSQP", bounds=bounds, constraints=sums_to_1, options=options)
-    best = np.maximum(np.where(found.x < NOTHING, 0.0, found.x), least)
-    return np.asarray(best / best.sum())
+    result = minimize(loss, start, jac=True, method="SLSQP", bounds=bounds, constraints=sums_to_1, options=options)
+    negligible = 1e-9  # a smaller weight counts as 0
+    weights = np.maximum(np.where(result.x < negligible, 0.0, result.x), least)
+    return np.asarray(weights / weights.sum())

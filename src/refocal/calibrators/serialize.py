@@ -21,17 +21,15 @@ from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.binning import bins, polyline
 from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
-from refocal.calibrators.spline import spline
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
+from refocal.fitting.curves import spline
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, Pieces
 from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
-# Settings of refocal 0.1 that no method has any more, and the probability below which others counted as it there.
-GONE, LOWEST = ("objective", "nll_tolerance"), float(np.finfo(np.float64).eps)
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
@@ -94,9 +92,12 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
 def from_dict(data: Any) -> Calibrator:
     """The calibrator that `to_dict` described."""
     without_format(data, "a calibrator", FORMAT, 1, VERSION)
-    name, parameters = field(data, "method", str), field(data, "parameters", dict)
+    name = field(data, "method", str)
+    parameters = field(data, "parameters", dict)
     if name == "FocalStructuredScaling":  # of refocal 0.1, which `AutoCalibration` replaces
-        name, parameters = "AutoCalibration", {k: v for k, v in parameters.items() if k not in GONE}
+        name = "AutoCalibration"
+        gone = ("objective", "nll_tolerance")
+        parameters = {setting: value for setting, value in parameters.items() if setting not in gone}
     method = kinds().get(name)
     if method is None:
         raise FormatError(f"unknown method {name!r}; known are {', '.join(kinds())}.")
@@ -123,7 +124,8 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
     """The chain of a file, refused where no fit can have found it."""
     try:
         if data["version"] == 1:
-            floor = (Floor(float(np.log(LOWEST))),) if calibrator.input == "probabilities" else ()
+            least = float(np.finfo(np.float64).eps)  # smaller probabilities counted as this in version 0.1
+            floor = (Floor(float(np.log(least))),) if calibrator.input == "probabilities" else ()
             chain = Chain((*floor, *_steps_of_version_1(field(data, "fitted", dict), calibrator)))
         else:
             chain = Chain(tuple(map(step_from_dict, field(data, "chain", list))))
@@ -188,7 +190,8 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
 
 def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
     """The labels, and their dtype where it does not follow; dates and numbers that JSON may not hold are text."""
-    kind, dtype = classes.dtype.kind, str(classes.dtype)
+    kind = classes.dtype.kind
+    dtype = str(classes.dtype)
     if kind not in "iufbUMm":
         raise FormatError(f"labels of the type {type(classes[0]).__name__} cannot be written.")
     if kind == "U" or dtype in NATIVE:
@@ -254,7 +257,8 @@ def _steps_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> tuple
     temperature = Temperature(float(fitted["temperature"]))
     settings = calibrator.get_params(deep=False)
     if "intercept" in fitted:
-        weights, intercept = (np.asarray(fitted[name], dtype=np.float32) for name in ("weights", "intercept"))
+        weights = np.asarray(fitted["weights"], dtype=np.float32)
+        intercept = np.asarray(fitted["intercept"], dtype=np.float32)
         kind = getattr(calibrator, "_kind", "tempered")
         affine: Step = Affine(kind, float(fitted["inner_temperature"]), weights, intercept)
         affine = KeepTop((affine,)) if settings.get("order_preserving") else affine

@@ -17,11 +17,11 @@ from refocal._arrays import SMALLEST, Vector
 from refocal._files import write_atomically
 from refocal._json import build, read_json, without_format
 from refocal.calibrators import Calibrator, GroupCalibration
-from refocal.calibrators._logistic import fit_logistic
 from refocal.calibrators.registry import make, name_of
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.detection.detections import Detections, check_detections
 from refocal.errors import DataError, FitWarning, FormatError
+from refocal.fitting.logistic import fit_logistic
 from refocal.maps.row import softplus
 
 # This share of the boxes at each end counts as neither smaller nor larger than the rest.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,8 @@ from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 from refocal.maps.softmax import focal_temperature
 
-# Points evaluated together: by interpolation, and exactly.
-INTERPOLATED_TOGETHER, EXACT_TOGETHER = 64, 3
-# Every STEP-th of the points that were ruled out is still evaluated, for the shape of the surface.
-STEP = 6
+# The number of points whose errors are interpolated together, by one matrix product.
+INTERPOLATED_TOGETHER = 64
 
 
 def scan_grid(
@@ -43,24 +42,44 @@ def scan_grid(
         flat = scan_points(block, objective, gamma.ravel(), temperature.ravel())
         return Surface(gamma, temperature, flat.log_loss.reshape(gamma.shape), flat.value.reshape(gamma.shape))
     scan = _Scan(block, objective, gammas, temperatures, progress)
-    every = np.ones(scan.level.shape, dtype=bool)
-    for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
-        scan.settle(nll_tolerance, among)
-    # Errors of the points that were ruled out: the bound plus its typical shortfall at other temperatures.
-    for i, level in enumerate(scan.level):
-        (ruled_out,) = np.nonzero(level == scan.BOUND)
-        if len(ruled_out) > 0:
-            scan.interpolate(i * len(level) + np.union1d(ruled_out[::STEP], ruled_out[-1:]))
-    at = np.log(temperatures)
-    for error, low, seen in zip(scan.error, scan.bound, scan.level > scan.BOUND, strict=True):
-        error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
+    if each_gamma:
+        for i in range(len(gammas)):
+            is_candidate = np.zeros(scan.level.shape, dtype=bool)
+            is_candidate[i] = True
+            scan.settle(nll_tolerance, is_candidate)
+    else:
+        scan.settle(nll_tolerance, np.ones(scan.level.shape, dtype=bool))
+    scan.fill()
     return Surface(gamma, temperature, scan.log_loss, objective.score(scan.log_loss, scan.error))
 
 
-class _Scan:
-    """A partly evaluated grid: log-loss and error of each point, and how well they are known."""
+class _NodeTables(NamedTuple):
+    """What is computed at the nodes (γ, node), and kept with the block for other searches over the same grid."""
 
-    BOUND, INTERPOLATED, EXACT = range(3)
+    log_loss: Vector
+    mean_probability: Vector
+    mean_error: Vector
+    """Of objectives that are means over the rows."""
+    probabilities: Vector
+    """Of all rows, (γ, node, N): what the ECE is measured on."""
+    happened: Flags
+    """Of all rows, (N,)."""
+
+
+class _TableKey(NamedTuple):
+    """Under what tables are cached in the memo of a block."""
+
+    gammas: bytes
+    temperatures: bytes
+    of_rows: Callable[..., Vector] | None
+
+
+class _Scan:
+    """A partly evaluated grid: log-loss and error of each point (γ, T), and how well they are known."""
+
+    BOUND = 0
+    INTERPOLATED = 1
+    EXACT = 2
 
     def __init__(
         self,
@@ -70,59 +89,88 @@ class _Scan:
         temperatures: Vector,
         progress: Callable[[float], None] | None,
     ) -> None:
-        self.block, self.objective = block, objective
-        self.gammas, self.temperatures = gammas, temperatures
+        self.block = block
+        self.objective = objective
+        self.gammas = gammas
+        self.temperatures = temperatures
         nodes, self.weights = interpolation(np.log(temperatures))
         self._on_nodes = len(nodes) == len(temperatures)
-        known = (gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
-        if known not in block.memo:
-            # At the nodes for each γ: log-loss, mean probability and mean error; and the probabilities of all rows.
-            shape, some, correct = (len(gammas), len(nodes)), tuple(gammas.tolist()), to_numpy(block.tops.correct)
-            (losses, means, errors), tables = np.zeros((3, *shape)), np.empty((*shape, block.n_rows))
-            rows = block if self._on_nodes else block.condensed(float(temperatures.max()) / 6.0, COARSE_BINS)
-            for k, node in enumerate(nodes):
-                for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                    tables[i, k], happened = measured_on(found, correct, block)
-                    losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
-                    if objective.of_rows is not None:
-                        errors[i, k] = block.average(objective.of_rows(found, block))
-                if progress is not None:  # the evaluations that follow are few
-                    progress((k + 1) / len(nodes))
-            block.memo[known] = losses, means, errors, tables, happened
-        losses, means, errors, self._tables, self.happened = block.memo[known]
+        key = _TableKey(gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
+        tables: _NodeTables | None = block.memo.get(key)
+        if tables is None:
+            tables = self._at_nodes(nodes, progress)
+            block.memo[key] = tables
+        self.happened = tables.happened
+        self._probabilities = tables.probabilities
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
-        self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
-        self.error: Vector = np.abs(means @ self.weights.T - block.average(self.happened.astype(np.float64)))
+        self.log_loss: Vector = np.exp(np.log(np.maximum(tables.log_loss, 1e-300)) @ self.weights.T)
+        mean_happened = block.average(self.happened.astype(np.float64))
+        self.error: Vector = np.abs(tables.mean_probability @ self.weights.T - mean_happened)
         self.bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
         if not objective.resolutions:
-            self.error = errors @ self.weights.T
+            self.error = tables.mean_error @ self.weights.T
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
             self.interpolate(np.arange(self.level.size))
 
-    def settle(self, nll_tolerance: float | None, among: Flags) -> None:
-        """Evaluate points more exactly until no other can be the best within the tolerance."""
-        slack = 0.0
+    def _at_nodes(self, nodes: Vector, progress: Callable[[float], None] | None) -> _NodeTables:
+        """A pass over the rows for each node of log T."""
+        block = self.block
+        of_rows = self.objective.of_rows
+        shape = (len(self.gammas), len(nodes))
+        log_loss = np.zeros(shape)
+        mean_probability = np.zeros(shape)
+        mean_error = np.zeros(shape)
+        probabilities = np.empty((*shape, block.n_rows))
+        gammas = tuple(self.gammas.tolist())
+        correct = to_numpy(block.tops.correct)
+        # Condensed rows serve temperatures of up to six units.
+        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE_BINS)
+        for k, node in enumerate(nodes):
+            by_gamma = rows.predictions(gammas, math.exp(node), rough=not self._on_nodes)
+            for i, predictions in enumerate(by_gamma):
+                probabilities[i, k], happened = measured_on(predictions, correct, block)
+                log_loss[i, k] = -block.average(predictions.label_log_p)
+                mean_probability[i, k] = block.average(probabilities[i, k])
+                if of_rows is not None:
+                    mean_error[i, k] = block.average(of_rows(predictions, block))
+            if progress is not None:  # the evaluations that follow are few
+                progress((k + 1) / len(nodes))
+        return _NodeTables(log_loss, mean_probability, mean_error, probabilities, happened)
+
+    def settle(self, nll_tolerance: float | None, is_candidate: Flags) -> None:
+        """Evaluate candidates more exactly until no other can be the best within the tolerance.
+
+        A point is evaluated next if its score, less twice the largest error of interpolation so far, may still be the
+        lowest.
+        """
+        exact_together = 3
+        interpolation_error = 0.0
         while True:
-            known = self.objective.score(self.log_loss, self.error)
-            score = np.where(among & within(self.log_loss, nll_tolerance), known, np.inf).ravel()
+            allowed = is_candidate & within(self.log_loss, nll_tolerance)
+            score = np.where(allowed, self.objective.score(self.log_loss, self.error), np.inf).ravel()
             level = self.level.ravel()
             best = np.min(score[level == self.EXACT], initial=np.inf)
-            unsure = np.flatnonzero((level < self.EXACT) & (score <= best + 2.0 * slack) & (score < np.inf))
+            may_be_best = (score <= best + 2.0 * interpolation_error) & (score < np.inf)
+            unsure = np.flatnonzero((level < self.EXACT) & may_be_best)
             if len(unsure) == 0:
                 break
             order = unsure[np.argsort(score[unsure], kind="stable")]
             if level[order[0]] == self.BOUND:
-                self.interpolate(order[:INTERPOLATED_TOGETHER][level[order[:INTERPOLATED_TOGETHER]] == self.BOUND])
+                first = order[:INTERPOLATED_TOGETHER]
+                self.interpolate(first[level[first] == self.BOUND])
                 continue
-            for at in order[:EXACT_TOGETHER][level[order[:EXACT_TOGETHER]] == self.INTERPOLATED]:
-                i, j = np.unravel_index(at, self.level.shape)
-                before = self.objective.score(self.log_loss, self.error)[i, j]
-                point = float(self.gammas[i]), float(self.temperatures[j])
-                self.log_loss[i, j], self.error[i, j] = measure_point(self.block, self.objective, *point)
+            first = order[:exact_together]
+            for flat in first[level[first] == self.INTERPOLATED]:
+                i, j = np.unravel_index(flat, self.level.shape)
+                interpolated = self.objective.score(self.log_loss, self.error)[i, j]
+                gamma = float(self.gammas[i])
+                temperature = float(self.temperatures[j])
+                self.log_loss[i, j], self.error[i, j] = measure_point(self.block, self.objective, gamma, temperature)
                 self.level[i, j] = self.EXACT
-                slack = max(slack, abs(float(self.objective.score(self.log_loss, self.error)[i, j] - before)))
+                exact = self.objective.score(self.log_loss, self.error)[i, j]
+                interpolation_error = max(interpolation_error, abs(float(exact - interpolated)))
 
     def interpolate(self, points: Indices) -> None:
         """Errors of points, given by their flat indices, from what is known at the nodes."""
@@ -132,35 +180,50 @@ class _Scan:
         lowest = 1.0 / self.block.n_classes if self.block.n_classes > 2 else 0.0
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
-            at = columns[rows == i]
-            for first in range(0, len(at), INTERPOLATED_TOGETHER):
-                some = at[first : first + INTERPOLATED_TOGETHER]
+            of_gamma = columns[rows == i]
+            for first in range(0, len(of_gamma), INTERPOLATED_TOGETHER):
+                together = of_gamma[first : first + INTERPOLATED_TOGETHER]
                 # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
-                p = np.clip(np.round(self.weights[some] @ self._tables[i], 12), lowest, 1.0)
-                self.error[i, some] = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
-            self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
+                p = np.clip(np.round(self.weights[together] @ self._probabilities[i], 12), lowest, 1.0)
+                errors = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
+                self.error[i, together] = errors
+            self.level[i, of_gamma] = self.EXACT if self._on_nodes else self.INTERPOLATED
+
+    def fill(self) -> None:
+        """Errors of the points that were ruled out: the bound plus its shortfall, interpolated in log T.
+
+        Every sixth of them is evaluated, for the shape of the surface.
+        """
+        for i, level in enumerate(self.level):
+            (ruled_out,) = np.nonzero(level == self.BOUND)
+            if len(ruled_out) > 0:
+                self.interpolate(i * len(level) + np.union1d(ruled_out[::6], ruled_out[-1:]))
+        log_t = np.log(self.temperatures)
+        for error, bound, known in zip(self.error, self.bound, self.level > self.BOUND, strict=True):
+            error[~known] = bound[~known] + np.interp(log_t[~known], log_t[known], (error - bound)[known])
 
 
 def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """Log-loss and score at each of the given points."""
-    found = [measure_point(block, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
-    log_loss, error = np.array(found).T
+    pairs = zip(gammas.tolist(), temperatures.tolist(), strict=True)
+    log_loss, error = np.array([measure_point(block, objective, gamma, temperature) for gamma, temperature in pairs]).T
     return Surface(gammas, temperatures, log_loss, objective.score(log_loss, error))
 
 
 def measure_point(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
-    (found,) = block.predictions((gamma,), temperature, there=True)
+    (predictions,) = block.predictions((gamma,), temperature, there=True)
     error = 0.0
     if objective.metric is not None:
         p = np.exp(to_numpy(focal_temperature(block.logits, gamma, temperature)))
         weights = {} if block.weight is None else {"sample_weight": block.weight}
         error = float(objective.metric(to_numpy(block.labels), p, **weights))
     elif objective.of_rows is not None:
-        error = block.average(objective.of_rows(found, block))
+        error = block.average(objective.of_rows(predictions, block))
     elif objective.resolutions:
-        error = mean_error(*measured_on(found, block.tops.correct, block), block.weight, objective.resolutions)
-    return -block.average(found.label_log_p), error
+        p, happened = measured_on(predictions, block.tops.correct, block)
+        error = mean_error(p, happened, block.weight, objective.resolutions)
+    return -block.average(predictions.label_log_p), error
 
 
 def by_score(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> Indices:
@@ -181,8 +244,13 @@ def within(log_loss: Vector, nll_tolerance: float | None) -> Flags:
 
 
 def interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
-    """Chebyshev nodes for a range of log T, and the matrix from values there to values at the temperatures."""
-    low, high = float(log_temperatures.min()), float(log_temperatures.max())
+    """Chebyshev nodes for a range of log T, and the matrix (temperatures, nodes) from values there to all temperatures.
+
+    By the barycentric formula (Berrut & Trefethen 2004, SIAM Review 46:501), of nodes of the first kind. With no more
+    temperatures than nodes, the temperatures are the nodes.
+    """
+    low = float(log_temperatures.min())
+    high = float(log_temperatures.max())
     n_nodes = 12 + math.ceil(6.0 * (high - low))
     if len(log_temperatures) <= n_nodes:
         return log_temperatures, np.eye(len(log_temperatures))

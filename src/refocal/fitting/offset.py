@@ -34,21 +34,6 @@ from refocal.fitting.temperature import GAMMA_BOUNDS, MESSAGES
 from refocal.maps.row import normalised, softmax_row
 from refocal.maps.softmax import derivatives_of_row, focal_gaps
 
-# The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
-STARTS = (0.0, 2.0)
-# The number of rows on which they are compared.
-PART = 1000
-ENTRIES = 1 << 18  # the number of logits processed at a time
-
-
-# How far log T may move from its optimum without an offset, in either direction.
-REACH = 14.0
-OPTIONS = {"maxiter": 300, "maxcor": 20}
-# The gradient and the relative gain at which a fit ends, and their least values in single precision, in roundings.
-SMALL_GRADIENT, SMALL_GAIN, ROUNDINGS = 1e-7, 1e-12, 10.0
-# A gradient this small, in log(1+γ), log T and b, is that of a minimum.
-SETTLED = 1e-4
-
 
 def fit_offset(
     dataset: Dataset, offset: Vector | None, gamma: float | None = None, temperature: float | None = None
@@ -64,53 +49,65 @@ def fit_offset(
     """
     dataset.start()
     dataset.passes = 0
-    without = newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature)
-    first = _packed(without.gamma, without.temperature, np.zeros(dataset.n_classes) if offset is None else offset)
+    without_offset = newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature)
+    first_offset = np.zeros(dataset.n_classes) if offset is None else offset
+    start = _packed(without_offset.gamma, without_offset.temperature, first_offset)
     free = np.array([gamma is None, temperature is None, *[offset is None] * dataset.n_classes])
-    starts = [first]
-    if gamma is None:  # the log-loss is not convex in γ
-        starts += [_packed(each, without.temperature, first[2:]) for each in STARTS]
-        some = dataset.part(PART)
-        starts = [min((_minimum(some, start, free) for start in starts), key=lambda end: float(end.fun)).x]
-    end = _minimum(dataset, starts[0], free)
+    if gamma is None:  # the log-loss is not convex in γ: several starts are compared on some of the rows
+        compared_rows = 1_000
+        others = [_packed(other_gamma, without_offset.temperature, first_offset) for other_gamma in (0.0, 2.0)]
+        sample = dataset.part(compared_rows)
+        minima = [_minimum(sample, candidate, free) for candidate in (start, *others)]
+        start = min(minima, key=lambda minimum: float(minimum.fun)).x
+    minimum = _minimum(dataset, start, free)
     # What was given keeps its digits.
-    point = (
-        math.expm1(end.x[0]) if gamma is None else gamma,
-        math.exp(end.x[1]) if temperature is None else temperature,
-    )
-    status: Status = "converged" if end.success else "not converged"
-    return Solution(*point, float(end.fun), status, MESSAGES[status], dataset.passes), end.x[2:]
+    best_gamma = math.expm1(minimum.x[0]) if gamma is None else gamma
+    best_temperature = math.exp(minimum.x[1]) if temperature is None else temperature
+    status: Status = "converged" if minimum.success else "not converged"
+    value = float(minimum.fun)
+    return Solution(best_gamma, best_temperature, value, status, MESSAGES[status], dataset.passes), minimum.x[2:]
 
 
 def _packed(gamma: float, temperature: float, offset: Vector) -> Vector:
-    """(log(1+γ), log T, b), which may move freely."""
+    """X = (log(1+γ), log T, b) (2 + C,), which may move freely."""
     return np.concatenate([[math.log1p(gamma), math.log(temperature)], offset])
 
 
 def _minimum(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
-    """L-BFGS, with b in units that make rare classes as easy to move as others; `fun` is the log-loss at the end."""
-    shares = dataset.reduce(Pass(_class_weight, np.add)) / dataset.total_weight
-    unit = np.concatenate([[1.0, 1.0], 1.0 / np.sqrt(shares + 1.0 / dataset.total_weight)])
-    ridge = np.where(free, np.concatenate([[0.0, 0.0], np.full(dataset.n_classes, 0.5 / dataset.total_weight)]), 0.0)
+    """The x of least log-loss plus ridge, by scipy's L-BFGS-B; `fun` is the log-loss there.
 
-    def objective(moved: Vector) -> tuple[float, Vector]:
-        x = start + unit * moved
-        loss, *gradient = dataset.reduce(Pass(partial(_sums, x=x), np.add)) / dataset.total_weight
-        return loss + float(ridge @ x**2), (np.array(gradient) + 2.0 * ridge * x) * unit
+    The search moves v, x = start + unit · v. The units of b make rare classes as easy to move as others: the curvature
+    of the log-loss in bⱼ is about the share of class j.
+    """
+    total_weight = dataset.total_weight
+    shares = dataset.reduce(Pass(_class_weight, np.add)) / total_weight
+    unit = np.concatenate([[1.0, 1.0], 1.0 / np.sqrt(shares + 1.0 / total_weight)])
+    ridge = np.concatenate([[0.0, 0.0], np.full(dataset.n_classes, 0.5 / total_weight)])
+    ridge = np.where(free, ridge, 0.0)
 
-    low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)
-    low[:2] = math.log1p(GAMMA_BOUNDS[0]) - start[0], -REACH
-    high[:2] = math.log1p(GAMMA_BOUNDS[1]) - start[0], REACH
+    def objective(v: Vector) -> tuple[float, Vector]:
+        x = start + unit * v
+        log_loss, *gradient = dataset.reduce(Pass(partial(_sums, x=x), np.add)) / total_weight
+        return log_loss + float(ridge @ x**2), (np.array(gradient) + 2.0 * ridge * x) * unit
+
+    largest_log_temperature_change = 14.0
+    low = np.full(len(start), -np.inf)
+    low[0] = math.log1p(GAMMA_BOUNDS[0]) - start[0]
+    low[1] = -largest_log_temperature_change
+    high = np.full(len(start), np.inf)
+    high[0] = math.log1p(GAMMA_BOUNDS[1]) - start[0]
+    high[1] = largest_log_temperature_change
     bounds = Bounds(np.where(free, low, 0.0), np.where(free, high, 0.0))
     in_double = not isinstance(dataset, Block) or _has_double(dataset.logits)
-    rounding = 0.0 if in_double else ROUNDINGS * dataset.precision
-    options = OPTIONS | {"gtol": max(SMALL_GRADIENT, rounding), "ftol": max(SMALL_GAIN, rounding)}
-    end = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    # A line search may find no further step among the roundings of the minimum.
-    end.success = end.success or float(np.max(np.abs(end.jac[free]), initial=0.0)) <= SETTLED
-    end.x = start + unit * end.x
-    end.fun -= float(ridge @ end.x**2)
-    return end
+    rounding = 0.0 if in_double else 10.0 * dataset.precision
+    options = {"maxiter": 300, "maxcor": 20, "gtol": max(1e-7, rounding), "ftol": max(1e-12, rounding)}
+    result = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    # A line search may find no further step among the roundings of the minimum: a gradient this small is one.
+    settled = 1e-4
+    result.success = result.success or float(np.max(np.abs(result.jac[free]), initial=0.0)) <= settled
+    result.x = start + unit * result.x
+    result.fun -= float(ridge @ result.x**2)
+    return result
 
 
 def _has_double(logits: Array) -> bool:
@@ -125,22 +122,30 @@ def _class_weight(block: Block) -> Vector:
 
 @without_warnings
 def _sums(block: Block, x: Vector) -> Vector:
-    """A block's log-loss and its gradient in (log(1+γ), log T, b), summed over the rows."""
-    gamma, temperature = math.expm1(x[0]), math.exp(x[1])
+    """A block's log-loss and its gradient in x = (log(1+γ), log T, b), summed over the rows.
+
+    With p the probabilities of a row and e the unit vector of its label, the gradient in b is p - e.
+    """
+    max_entries = 1 << 18  # of the logits that are processed at a time
+    gamma = math.expm1(x[0])
+    temperature = math.exp(x[1])
     total = np.zeros(1 + len(x))
-    for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
+    for rows in row_blocks(block.n_rows, block.n_classes, entries=max_entries):
         logits, _ = as_floating(block.logits[rows, :], "logits", "fit")
+        xp = namespace(logits)
         if _has_double(logits):  # a line search needs more digits than float32 leaves of a small gain
-            logits = namespace(logits).astype(logits, namespace(logits).float64, copy=False)
-        xp, labels = namespace(logits), block.labels[rows]
+            logits = xp.astype(logits, xp.float64, copy=False)
+        labels = block.labels[rows]
         row = softmax_row(xp, logits, temperature)
         offset = xp.asarray(x[2:], dtype=logits.dtype, device=array_api_compat.device(logits))
         log_p = normalised(xp, focal_gaps(xp, row, gamma) + offset)
-        found = derivatives_of_row(xp, row, log_p, labels, gamma, temperature)
-        by_row = to_numpy(xp.stack([found.log_p, found.gradient[..., 0], found.gradient[..., 1]])).astype(np.float64)
+        derivatives = derivatives_of_row(xp, row, log_p, labels, gamma, temperature)
+        terms = xp.stack([derivatives.log_p, derivatives.gradient[..., 0], derivatives.gradient[..., 1]])
         weight = np.ones(len(labels)) if block.weight is None else block.weight[rows]
-        value, slope_g, slope_b = -by_row @ weight
-        total[:3] += value, (1.0 + gamma) * slope_g, -slope_b / temperature
+        value, gradient_gamma, gradient_beta = -to_numpy(terms).astype(np.float64) @ weight
+        total[0] += value
+        total[1] += (1.0 + gamma) * gradient_gamma
+        total[2] += -gradient_beta / temperature
         total[3:] += weight @ to_numpy(xp.exp(log_p))
     total[3:] -= _class_weight(block)
     return total

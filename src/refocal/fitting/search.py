@@ -16,7 +16,7 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import by_score, interpolation, scan_grid, scan_points
-from refocal.fitting.newton import newton
+from refocal.fitting.newton import Free, newton
 from refocal.fitting.objective import NAMED, Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Status, Surface
@@ -32,15 +32,13 @@ PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 # not matter.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
-# The most confidences that a scan of the grid holds at once, in float64 numbers, and the rows that it always may hold.
-TABLE, FEWEST_ROWS = 40_000_000, 2_000
+# The most confidences that a scan of the grid holds at once, in float64 numbers.
+TABLE = 40_000_000
 # From this many rows on, the steps of that grid exceed the noise of a calibration error: a sample narrows the grid
 # down, and the optimum by log-loss and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
 # With more rows on a GPU a sample is evaluated, since the table of a grid is computed on the host.
 GPU_ROWS = 100_000
-# The two γ through which the line of the 3m search is laid.
-LINE_GAMMAS = (0.0, 1.0)
 
 SEARCHES = ("auto", "newton", "grid", "line")
 SEPARABLE = (
@@ -77,15 +75,16 @@ def find(
     check_option(search, SEARCHES, "search", function)
     if nll_tolerance not in (None, math.inf):
         check_number(nll_tolerance, "nll_tolerance", function, also="None, inf or ", least=0.0)
-    given = _points(gammas, "gammas", function, above=-1.0), _points(temperatures, "temperatures", function, above=0.0)
-    is_grid = any(points is not None and len(points) > 1 for points in given)
+    given_gammas = _points(gammas, "gammas", function, above=-1.0)
+    given_temperatures = _points(temperatures, "temperatures", function, above=0.0)
+    is_grid = any(points is not None and len(points) > 1 for points in (given_gammas, given_temperatures))
     by_newton = search == "newton" or (search == "auto" and objective == "nll" and not is_grid)
     dataset.start(look=not by_newton)
     dataset.passes = 0
     goal = as_objective(objective, dataset.total_weight, function)
     if not by_newton:
         tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
-        return _on_grid(dataset, goal, search, given, tolerance, progress)
+        return _on_grid(dataset, goal, search, given_gammas, given_temperatures, tolerance, progress)
     if goal.name != "nll":
         expected = f"'auto', 'grid' or 'line' for objective={goal.name!r}"
         raise ParameterError("search", function, expected=expected, got="'newton'")
@@ -93,7 +92,8 @@ def find(
         if np.size(values) > 1:
             expected = "None or one number for search='newton'"
             raise ParameterError(argument, function, expected=expected, got=repr(values))
-    gamma, temperature = (None if points is None else float(points[0]) for points in given)
+    gamma = None if given_gammas is None else float(given_gammas[0])
+    temperature = None if given_temperatures is None else float(given_temperatures[0])
     return newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature), None
 
 
@@ -101,77 +101,101 @@ def _on_grid(
     dataset: Dataset,
     objective: Objective,
     search: str,
-    given: tuple[Vector | None, Vector | None],
+    given_gammas: Vector | None,
+    given_temperatures: Vector | None,
     tolerance: float | None,
     progress: Callable[[float], None] | None,
 ) -> tuple[Solution, Surface]:
-    """The best point of a grid or of a line through it, and around it in search="auto"; `given`: values of γ and T."""
-    default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
-    gammas = np.array(default[0]) if given[0] is None else given[0]
-    temperatures = np.array(default[1]) if given[1] is None else given[1]
-    base = newton_temperature(dataset) if search == "auto" and given[1] is None else None
+    """The best point of a grid or of a line through it, and around it in search="auto"."""
+    is_auto = search == "auto"
+    gammas = given_gammas
+    if gammas is None:
+        gammas = np.array(AUTO_GAMMAS if is_auto else PAPER_GAMMAS)
+    temperatures = given_temperatures
+    if temperatures is None:
+        temperatures = np.array(AUTO_TEMPERATURES if is_auto else PAPER_TEMPERATURES)
+    base = newton_temperature(dataset) if is_auto and given_temperatures is None else None
     if base is not None:
         temperatures = temperatures * base.temperature
         if base.status == "at a bound":  # any objective would continue to a T that is absurd on other rows
             if isinstance(dataset, Block) and dataset.correct.all():
                 base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
-            gammas, temperatures = gammas[[np.argmin(np.abs(gammas))]], np.array([base.temperature])
-    points: dict[str, Any] = {"objective": objective, "gammas": gammas, "temperatures": temperatures}
-    scan: Callable[[Block], Surface] = partial(scan_grid, **points, nll_tolerance=tolerance, progress=progress)
+            gammas = gammas[[np.argmin(np.abs(gammas))]]
+            temperatures = np.array([base.temperature])
+    scan: Callable[[Block], Surface]
     if search == "line" and len(gammas) > 1 and len(temperatures) > 1:
-        scan = partial(_scan_line, **points)
-    nodes, _ = interpolation(np.log(temperatures))
-    at_most = max(FEWEST_ROWS, TABLE // (len(gammas) * len(nodes)))
-    if search == "auto":
-        at_most = min(at_most, MANY_ROWS)
-    chosen, surface = _best(dataset, objective, scan, at_most, tolerance)
+        scan = partial(_scan_line, objective=objective, gammas=gammas, temperatures=temperatures)
+    else:
+        scan = partial(
+            scan_grid,
+            objective=objective,
+            gammas=gammas,
+            temperatures=temperatures,
+            nll_tolerance=tolerance,
+            progress=progress,
+        )
+    chosen, surface = _best(dataset, objective, scan, _most_rows(gammas, temperatures, is_auto), tolerance)
     if base is not None and base.status == "at a bound":
         return replace(chosen, status=base.status, message=base.message), surface
-    if search == "auto" and dataset.n_rows >= MANY_ROWS and objective.polished:
-        moves = given[0] is None and (given[1] is None or len(given[1]) == 1), given[1] is None
-        chosen = polish(dataset, objective, surface, chosen, tolerance, moves)
+    if is_auto and dataset.n_rows >= MANY_ROWS and objective.polished:
+        is_one_temperature = given_temperatures is not None and len(given_temperatures) == 1
+        free = Free(
+            gamma=given_gammas is None and (given_temperatures is None or is_one_temperature),
+            temperature=given_temperatures is None,
+        )
+        chosen = polish(dataset, objective, surface, chosen, tolerance, free)
     return chosen, surface
 
 
+def _most_rows(gammas: Vector, temperatures: Vector, is_auto: bool) -> int:
+    """The most rows on which a grid is scanned; those with more are sampled first."""
+    always_allowed = 2_000
+    nodes, _ = interpolation(np.log(temperatures))
+    most = max(always_allowed, TABLE // (len(gammas) * len(nodes)))
+    return min(most, MANY_ROWS) if is_auto else most
+
+
 def _best(
-    dataset: Dataset, objective: Objective, scan: Callable[[Block], Surface], at_most: int, tolerance: float | None
+    dataset: Dataset, objective: Objective, scan: Callable[[Block], Surface], most_rows: int, tolerance: float | None
 ) -> tuple[Solution, Surface]:
-    """The best point of a surface, and the surface: of all rows if they are in memory and few enough, else of a sample
-    first.
-    """
+    """The best point of a surface, and the surface: of all rows if in memory and few, else of a sample first."""
     if dataset.in_memory and objective.metric is not None:
-        at_most = dataset.n_rows
+        most_rows = dataset.n_rows
     elif dataset.on_gpu:
-        at_most = min(at_most, GPU_ROWS)
-    n_looked_at = min(dataset.n_rows, at_most)
-    if n_looked_at < dataset.n_rows or not dataset.in_memory:
-        n_looked_at = min(n_looked_at, sample_rows(dataset.n_classes))
-    if objective.metric is not None and n_looked_at < dataset.n_rows:
+        most_rows = min(most_rows, GPU_ROWS)
+    n_scanned = min(dataset.n_rows, most_rows)
+    if n_scanned < dataset.n_rows or not dataset.in_memory:
+        n_scanned = min(n_scanned, sample_rows(dataset.n_classes))
+    if objective.metric is not None and n_scanned < dataset.n_rows:
         *others, last = map(repr, NAMED)
         fine = f"{', '.join(others)} and {last} do not"
         raise UnsupportedError(f"The objective {objective.name!r} needs all rows in memory. {fine}.")
-    surface = dataset.look(scan, n_looked_at)
-    if n_looked_at == dataset.n_rows:
-        at = np.unravel_index(by_score(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
+    surface = dataset.look(scan, n_scanned)
+    if n_scanned == dataset.n_rows:
+        index = np.unravel_index(by_score(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
     else:
-        surface, at = refine(dataset, objective, surface, tolerance)
-    temperature, ends = float(surface.temperature[at]), (surface.temperature.min(), surface.temperature.max())
+        surface, index = refine(dataset, objective, surface, tolerance)
+    temperature = float(surface.temperature[index])
+    lowest = surface.temperature.min()
+    highest = surface.temperature.max()
     status: Status = "converged"
     message = "the best of the points that were tried"
-    if ends[0] < ends[1] and temperature in ends:
+    if lowest < highest and temperature in (lowest, highest):
         status = "at a bound"
         message = "the best temperature is the first or last that was tried; give a wider range of temperatures"
-    value = float(surface.value[at])
-    return Solution(float(surface.gamma[at]), temperature, value, status, message, dataset.passes), surface
+    value = float(surface.value[index])
+    return Solution(float(surface.gamma[index]), temperature, value, status, message, dataset.passes), surface
 
 
 def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
-    """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
-    first, second = LINE_GAMMAS
-    ends = [scan_grid(block, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
-    best = [float(end.temperature.flat[by_score(end.log_loss, end.value, None)[0]]) for end in ends]
+    """The paper's 3m search: the best T for γ = 0 and γ = 1, the line through them, then as many points along it."""
+    best = []
+    for gamma in (0.0, 1.0):
+        surface = scan_grid(block, objective, np.array([gamma]), temperatures)
+        index = by_score(surface.log_loss, surface.value, None)[0]
+        best.append(float(surface.temperature.flat[index]))
     along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
-    on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
+    on_line = best[0] + (best[1] - best[0]) * along
     inside = on_line > 0.0
     return scan_points(block, objective, along[inside], on_line[inside])
 

@@ -1,0 +1,483 @@
+"""Scalings of the classes: affine maps of least log-loss, and their predictions for rows that they were not fitted on.
+
+Of features z (C numbers for each row, the scaled logits) a scaling W z + b with W (C, C) or a diagonal of it (C,) and
+b (C,) minimises
+
+    F(W, b) = Σᵢ wᵢ (log Σ_c exp(W zᵢ + b)_c - (W zᵢ + b)_{yᵢ}) / Σᵢ wᵢ + Σⱼ ridgeⱼ xⱼ²,   x = (W - I, b)
+
+over rows i with labels y and weights w. The ridge shrinks it towards temperature scaling, W = I and b = 0. Whatever the
+number of classes, too few rows lead back to temperature scaling and not away from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import (
+    Array,
+    Indices,
+    Vector,
+    as_floating,
+    in_library_of,
+    namespace,
+    row_blocks,
+    to_numpy,
+    without_warnings,
+)
+from refocal.engine import Block, Dataset, Pass, array_engine
+from refocal.fitting.lbfgs import Minimum, Tolerance, minimise
+from refocal.fitting.temperature import newton_temperature
+from refocal.maps.chain import Chain, Step
+from refocal.maps.steps import Affine, KeepTop, features
+
+# Fewer rows than this are not divided into folds.
+MIN_ROWS = 100
+
+Shape = Literal["temperature", "vector", "matrix"]
+
+
+class Recipe(NamedTuple):
+    """What is fitted: W z + b of which kind of features, W of which shape, and the strengths of the ridge.
+
+    "temperature" is temperature scaling alone, W = I and b = 0.
+    """
+
+    kind: str
+    shape: Shape
+    diagonal_strength: float = 1.0
+    """Of the diagonal of W."""
+    strength: float = 1.0
+    """Of the rest: off the diagonal of W, and b."""
+
+    def ridge(self, n_rows: float, n_classes: int) -> Vector:
+        """The ridge of each of x = (W - I, b), beside the mean log-loss.
+
+        A part with more parameters has a stronger ridge: the strengths are multiplied by C/n for the diagonal and b,
+        and by C(C-1)/n off the diagonal.
+        """
+        if self.shape == "matrix":
+            off_diagonal = (n_classes - 1) * self.strength
+            weights = np.where(np.eye(n_classes) > 0.0, self.diagonal_strength, off_diagonal).ravel()
+        else:
+            weights = np.full(n_classes, self.diagonal_strength)
+        return np.append(weights, np.full(n_classes, self.strength)) * (n_classes / n_rows)
+
+    @property
+    def name(self) -> str:
+        """The shape and the strength."""
+        return self.shape if self.shape == "temperature" else f"{self.shape} {self.strength:g}"
+
+
+# The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
+TEMPERATURE = Recipe("tempered", "temperature")
+VECTOR = Recipe("tempered", "vector")
+MATRICES = tuple(Recipe("tempered", "matrix", strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
+
+
+class Accuracy(NamedTuple):
+    """How exactly a scaling is fitted."""
+
+    tolerance: Tolerance
+    in_double: bool = False
+    """Whether sums are computed in double precision, so that the order of the rows does not matter."""
+    curvature_rows: int | None = None
+    """About how many rows of a block give the preconditioner of a matrix; all of them if None."""
+
+
+TIGHT = Accuracy(Tolerance(gain=1e-8, rounding=1e-7, max_steps=200))
+# For fits that only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path, which
+# would end other fits elsewhere within their tolerance.
+COARSE = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
+# Until nothing is gained but rounding.
+EXACT = Accuracy(Tolerance(gain=1e-18, rounding=1e-13, max_steps=1_000), in_double=True)
+
+
+class Scaling(NamedTuple):
+    """A fitted scaling: W (C, C) or its diagonal (C,), b (C,), their log-loss, and how the search ended."""
+
+    recipe: Recipe
+    temperature: float
+    weights: NDArray[Any]
+    intercept: NDArray[Any]
+    log_loss: float
+    converged: bool = True
+    passes: int = 0
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What was fitted, for the report of a fit."""
+        chosen = {"chosen": self.recipe.shape}
+        if self.recipe.shape == "temperature":
+            return chosen
+        return chosen | {"strength": self.recipe.strength, "passes": self.passes, "converged": self.converged}
+
+    def step(self, *, order_preserving: bool = False) -> Step:
+        """The step that applies it. Weights are rounded to float32: more digits mean nothing, and files stay small."""
+        weights = np.asarray(self.weights, dtype=np.float32)
+        intercept = np.asarray(self.intercept, dtype=np.float32)
+        step = Affine(self.recipe.kind, self.temperature, weights, intercept)
+        return KeepTop((step,)) if order_preserving else step
+
+
+def fit_affine(
+    dataset: Dataset, recipe: Recipe, temperature: float, start: Scaling | None = None, accuracy: Accuracy = TIGHT
+) -> Scaling:
+    """The scaling of least F, a convex problem, by L-BFGS from `start` or from temperature scaling."""
+    n_classes = dataset.n_classes
+    identity = np.eye(n_classes) if recipe.shape == "matrix" else np.ones(n_classes)
+    ridge = recipe.ridge(dataset.total_weight, n_classes)  # a weight of 2 is a row twice
+    z = Features(recipe.kind, temperature, dataset.total_weight)
+    x = np.zeros(len(ridge))
+    if start is not None:
+        x = np.concatenate([(start.weights - identity).ravel(), start.intercept])
+    fit = _fit_matrix if recipe.shape == "matrix" else _fit_vector
+    minimum = fit(dataset, z, ridge, x, accuracy)
+    weights = minimum.point[:-n_classes].reshape(identity.shape) + identity
+    intercept = minimum.point[-n_classes:]
+    log_loss = minimum.value - float(ridge @ minimum.point**2)
+    return Scaling(recipe, temperature, weights, intercept, log_loss, minimum.converged, minimum.passes)
+
+
+# Added to every curvature, so that none is 0: that of a class that never occurs would be.
+LEAST_CURVATURE = 1e-12
+
+
+def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+    """The x = (W - I, b) of a matrix, preconditioned by the diagonal of the Hessian at temperature scaling."""
+
+    def objective(x: Vector) -> tuple[float, Vector]:
+        sums = dataset.reduce(Pass(partial(_matrix_sums, z, parameters=x, exact=accuracy.in_double), np.add))
+        return _with_ridge(sums, x, ridge)
+
+    at_start = objective(start)
+    curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)
+    curvature = dataset.reduce(curvature_pass) + 2.0 * ridge + LEAST_CURVATURE
+
+    def precondition(gradient: Vector) -> Vector:
+        return np.asarray(gradient / curvature)
+
+    return minimise(objective, start, precondition, accuracy.tolerance, at_start=at_start)
+
+
+def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+    """The x = (diagonal of W - I, b) of a vector, preconditioned by the Hessian of each class's two parameters."""
+    n = dataset.n_classes
+
+    def sums_at(x: Vector, *, with_curvature: bool) -> Vector:
+        task = partial(_vector_sums, z, parameters=x, exact=accuracy.in_double, with_curvature=with_curvature)
+        return np.asarray(dataset.reduce(Pass(task, np.add)))
+
+    def objective(x: Vector) -> tuple[float, Vector]:
+        return _with_ridge(sums_at(x, with_curvature=False), x, ridge)
+
+    sums = sums_at(start, with_curvature=True)
+    curvature_ww, curvature_wb, curvature_bb = sums[1 + 2 * n :].reshape(3, n)
+    curvature_ww = curvature_ww + 2.0 * ridge[:n] + LEAST_CURVATURE
+    curvature_bb = curvature_bb + 2.0 * ridge[n:] + LEAST_CURVATURE
+
+    def precondition(gradient: Vector) -> Vector:
+        gradient_w, gradient_b = gradient.reshape(2, n)
+        # A number added to all intercepts changes nothing but the ridge: their mean stays 0.
+        gradient_b = gradient_b - gradient_b.mean()
+        determinant = curvature_ww * curvature_bb - curvature_wb * curvature_wb
+        step_w = (curvature_bb * gradient_w - curvature_wb * gradient_b) / determinant
+        step_b = (curvature_ww * gradient_b - curvature_wb * gradient_w) / determinant
+        return np.concatenate([step_w, step_b - step_b.mean()])
+
+    return minimise(objective, start, precondition, accuracy.tolerance, at_start=_with_ridge(sums, start, ridge))
+
+
+def _with_ridge(sums: Vector, x: Vector, ridge: Vector) -> tuple[float, Vector]:
+    """F and its gradient in x, from the mean log-loss and its gradient, which come first in the sums of a pass."""
+    log_loss = float(sums[0])
+    gradient = sums[1 : 1 + len(ridge)]
+    return log_loss + float(ridge @ x**2), gradient + 2.0 * ridge * x
+
+
+class FeatureKey(NamedTuple):
+    """Under what the features of a block are cached in its memo."""
+
+    kind: str
+    temperature: float
+
+    def cached(self, block: Block) -> Array | None:
+        """The features of a block, if they were computed before."""
+        return block.memo.get(self)
+
+    def store(self, block: Block, z: Array) -> None:
+        """Keep the features of a block for further passes."""
+        block.memo[self] = z
+
+
+class FeaturePart(NamedTuple):
+    """Some rows of a block: the functions of their library, z (n, C), labels (n,), and shares of all weight (n,)."""
+
+    xp: Any
+    z: Array
+    labels: Array
+    share: Array
+
+
+class Features(NamedTuple):
+    """The features z that a scaling is applied to, and the weight of all rows of the fit."""
+
+    kind: str
+    temperature: float
+    total_weight: float = 1.0
+
+    @property
+    def key(self) -> FeatureKey:
+        """Under what they are cached."""
+        return FeatureKey(self.kind, self.temperature)
+
+    def of(self, block: Block) -> Array:
+        """Z of a block (N, C), in float32 or float64; cached for further passes."""
+        z = self.key.cached(block)
+        if z is None:
+            z = _features(block.logits, self.kind, self.temperature)
+            self.key.store(block, z)
+        return z
+
+    def parts(self, block: Block, stride: int = 1) -> Iterator[FeaturePart]:
+        """Every `stride`-th row of a block, in parts that are large enough for matrix products but not for memory.
+
+        On a GPU, where memory is dear and arithmetic is not, z is computed again in every pass.
+        """
+        cpu_entries = 1 << 20
+        on_gpu = block.on_gpu
+        values = block.logits[::stride] if on_gpu else self.of(block)[::stride]
+        labels = block.labels[::stride]
+        share = stride * block.weights[::stride] / self.total_weight
+        for rows in row_blocks(len(values), block.n_classes, entries=array_engine.GPU_PART if on_gpu else cpu_entries):
+            z = _features(values[rows], self.kind, self.temperature) if on_gpu else values[rows]
+            yield FeaturePart(namespace(z), z, labels[rows], in_library_of(z, share[rows]))
+
+
+@without_warnings
+def _features(logits: Array, kind: str, temperature: float) -> Array:
+    """Z of logits (N, C)."""
+    few_classes = 50  # with fewer, sums over the classes of a row are faster in a copy that is ordered by class
+    x, _ = as_floating(logits, "logits", "fit")
+    if not isinstance(x, np.ndarray):
+        return features(namespace(x), x, kind, temperature)
+    z = np.empty(x.shape, dtype=x.dtype)
+    for rows in row_blocks(x.shape[0], x.shape[1], entries=array_engine.CACHE_PART):
+        part = np.asfortranarray(x[rows]) if x.shape[1] < few_classes else x[rows]
+        z[rows] = features(np, part, kind, temperature)
+    return z
+
+
+def with_features(block: Block, rows: Any, key: FeatureKey) -> Block:
+    """Some of the rows with only z, which was computed for all rows: enough for `fit_affine`; all of it on a GPU."""
+    if block.on_gpu:
+        return block.take(rows)
+    z = Features(key.kind, key.temperature).of(block)
+    z = z[rows] if isinstance(rows, slice) else np.take(z, rows, axis=0)  # in a fifth of the time of an index
+    selected = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
+    key.store(selected, z)
+    return selected
+
+
+def _vector_sums(z: Features, block: Block, parameters: Vector, exact: bool, with_curvature: bool) -> Vector:
+    """A block's part of the mean log-loss of a vector, of its gradient in x (2C,) and of its curvature (3C,).
+
+    The curvature has the second derivatives of each class in (w, w), (w, b) and (b, b); it may be left out.
+    """
+    weights_and_intercept = parameters + np.repeat([1.0, 0.0], block.n_classes)
+    if not block.on_gpu:
+        rows = Block(z.of(block), block.labels, block.weight)
+        return rows.sums("vector", weights_and_intercept, rough=not exact) / z.total_weight
+
+    def by_arrays(stride: int) -> Vector:
+        """The same by array functions, from every `stride`-th row."""
+        sums = (
+            array_engine.vector(part.z, part.labels, part.share, weights_and_intercept)
+            for part in z.parts(block, stride)
+        )
+        return np.asarray(sum(map(to_numpy, sums)))
+
+    if not block.plan.has_affine:
+        return by_arrays(1)
+    sums = block.affine_sums(z.kind, z.temperature, parameters, exact=exact) / z.total_weight
+    if not with_curvature:
+        return sums
+    curvature_rows = 20_000  # enough for a preconditioner
+    curvature = by_arrays(max(1, block.n_rows // curvature_rows))[len(sums) :]
+    return np.concatenate([sums, curvature])
+
+
+def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> Vector:
+    """A block's part of the mean log-loss of a matrix, and of its gradient in x (C² + C,).
+
+    With p the probabilities of a row and e the unit vector of its label, it is (p - e) zᵀ in W and p - e in b.
+    """
+    n = block.n_classes
+    log_loss = 0.0
+    gradient_w: Any = 0.0
+    gradient_b: Any = 0.0
+    for xp, part, labels, share in z.parts(block):
+        dtype = xp.float64 if exact else part.dtype
+        rows = xp.astype(part, dtype, copy=False)
+        device = array_api_compat.device(rows)
+        x = xp.asarray(parameters, dtype=dtype, device=device)
+        # One row per class, since sums over few classes are slow within a row; in place, to save memory.
+        p = xp.reshape(x[:-n], (n, n)) @ rows.T
+        p += rows.T
+        p += x[-n:][:, None]
+        p -= xp.max(p, axis=0)
+        index = xp.arange(len(labels), device=device)
+        score_of_label = xp.astype(p[labels, index], xp.float64)
+        xp.exp(p, out=p)
+        total = xp.sum(p, axis=0)
+        log_loss += float(share @ (xp.log(xp.astype(total, xp.float64)) - score_of_label))
+        p *= xp.astype(share / total, dtype)
+        p[labels, index] -= xp.astype(share, dtype)
+        gradient_w = gradient_w + xp.astype(p @ rows, xp.float64)
+        gradient_b = gradient_b + xp.astype(xp.sum(p, axis=1), xp.float64)
+    return np.concatenate([[log_loss], to_numpy(gradient_w).ravel(), to_numpy(gradient_b)])
+
+
+def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
+    """A block's part of the diagonal of a matrix's Hessian at temperature scaling (C² + C,), of `n_rows` or all rows.
+
+    It is p(1 - p) z² in W and p(1 - p) in b.
+    """
+    stride = 1 if n_rows is None else max(1, block.n_rows // n_rows)
+    curvature_w: Any = 0.0
+    curvature_b: Any = 0.0
+    for xp, rows, _, share in z.parts(block, stride):
+        p = xp.exp(rows.T - xp.max(rows.T, axis=0))
+        p /= xp.sum(p, axis=0)
+        variance = p * (1.0 - p) * xp.astype(share, rows.dtype)
+        curvature_w = curvature_w + xp.astype(variance @ rows**2, xp.float64)
+        curvature_b = curvature_b + xp.astype(xp.sum(variance, axis=1), xp.float64)
+    return np.concatenate([to_numpy(curvature_w).ravel(), to_numpy(curvature_b)])
+
+
+def usable_rows(block: Block, *, keep_on_gpu: bool = False) -> Block:
+    """The rows of weight above 0, as NumPy arrays in float32 or float64; those on a GPU stay there if asked to."""
+    if keep_on_gpu and block.on_gpu:
+        return counted_rows(block)
+    logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
+    labels = to_numpy(block.labels).astype(np.int64, copy=False)
+    if logits is block.logits and labels is block.labels:
+        return counted_rows(block)
+    return counted_rows(Block(logits, labels, block.weight))
+
+
+def counted_rows(block: Block) -> Block:
+    """The rows of a weight above 0."""
+    return block if block.weight is None or block.weight.all() else block.take(block.weight > 0.0)
+
+
+def fit_scalings(
+    dataset: Dataset, recipes: list[Recipe], accuracy: Accuracy = TIGHT, *, temperature: float | None = None
+) -> Iterator[Scaling]:
+    """One scaling after the other, each from where the last of its kind and shape ended.
+
+    The features are divided by the given temperature, or else by that of least log-loss.
+    """
+    log_loss = math.nan
+    if temperature is None:
+        solution = newton_temperature(dataset)
+        temperature = solution.temperature
+        log_loss = solution.value
+    keys = [FeatureKey(recipe.kind, temperature) for recipe in recipes]
+    if isinstance(dataset, Block) and all(key.cached(dataset) is None for key in keys):
+        dataset = dataset.take(slice(None))  # so that features are cached for these fits only
+    previous: dict[tuple[str, Shape], Scaling] = {}
+    for recipe in recipes:
+        if recipe.shape == "temperature":
+            ones = np.ones(dataset.n_classes)
+            zeros = np.zeros(dataset.n_classes)
+            yield Scaling(recipe, temperature, ones, zeros, log_loss)
+            continue
+        start = previous.get((recipe.kind, recipe.shape))
+        scaling = fit_affine(dataset, recipe, temperature, start, accuracy)
+        previous[recipe.kind, recipe.shape] = scaling
+        yield scaling
+
+
+def out_of_fold(
+    rows: Block,
+    recipes: list[Recipe],
+    fold: Indices,
+    *,
+    order_preserving: bool = False,
+    temperature: float | None = None,
+) -> list[Array]:
+    """Scores (N, C) of every recipe, each row's by scalings that were fitted without it.
+
+    The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
+    hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
+    """
+    first_row, _ = as_floating(rows.logits[:1], "logits", "fit")
+    device = array_api_compat.device(first_row)
+    xp = namespace(rows.logits)
+    scores: list[Array] = [xp.empty(rows.logits.shape, dtype=first_row.dtype, device=device) for _ in recipes]
+
+    def select(block: Block, selection: Any) -> Block:
+        if temperature is None:
+            return block.take(selection)
+        return with_features(block, selection, FeatureKey(recipes[0].kind, temperature))
+
+    # With the rows twice, one fold after the other, all folds but one are a slice.
+    order = np.argsort(fold.astype(np.uint16), kind="stable")
+    twice = select(rows, np.concatenate([order, order]))
+    ends = np.cumsum(np.bincount(fold)).tolist()
+    for start, stop in pairwise([0, *ends]):
+        other_folds = select(twice, slice(stop, start + rows.n_rows))
+        scalings = fit_scalings(other_folds, recipes, COARSE, temperature=temperature)
+        index = in_library_of(rows.logits, order[start:stop])
+        held_out = select(twice, slice(start, stop))
+        for of_recipe, scaling in zip(scores, scalings, strict=True):
+            of_recipe[index] = _scores(rows.logits[index], held_out, scaling, order_preserving)
+    return scores
+
+
+def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
+    """The scores of some rows after a scaling, from their features where these are cached."""
+    step = scaling.step(order_preserving=order_preserving)
+    z = FeatureKey(scaling.recipe.kind, scaling.temperature).cached(rows)
+    if z is None or not isinstance(step, Affine):
+        return Chain((step,)).scores(logits)
+    scores = step.of_features(z)
+    if not np.isneginf(logits.min()):
+        return scores
+    return np.where(logits == -np.inf, -np.inf, scores)  # the features are finite where logits are -inf
+
+
+def losses(rows: Block, scores: Array) -> Vector:
+    """The log-loss of every row (N,), by its scores."""
+    (predictions,) = Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)
+    return np.asarray(-predictions.label_log_p)
+
+
+def folds(rows: Block, n_folds: int, seed: int) -> Indices:
+    """A random fold for each row, with every class spread evenly over the folds.
+
+    The rows of a class are shuffled in the order of their log-loss, and the classes by their total log-loss, so that
+    neither the order of rows and classes nor the last digits of logits decide on the folds.
+    """
+    labels = to_numpy(rows.labels)
+    (predictions,) = rows.predictions((0.0,), 1.0)
+    log_p = predictions.label_log_p
+    rank_of_class = np.argsort(np.argsort(np.bincount(labels, log_p)))
+    rank = rank_of_class.astype(np.min_scalar_type(len(rank_of_class)))[labels]  # small integers are sorted fast
+
+    def by_class(order: Indices) -> Indices:
+        return order[np.argsort(rank[order], kind="stable")]
+
+    shuffled = np.empty(rows.n_rows, dtype=np.int64)
+    shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = by_class(np.argsort(log_p, kind="stable"))
+    fold = np.empty(rows.n_rows, dtype=np.int64)
+    fold[by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
+    return fold

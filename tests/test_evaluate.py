@@ -34,7 +34,7 @@ from refocal.io import Predictions, blocks, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import PairedDifference
-from refocal.metrics._bins import Bins
+from refocal.metrics.bins import Bins
 
 
 def rows(n=3000, seed=0, sharp=2.5, weight=None):
@@ -432,7 +432,7 @@ def test_calibration_errors_are_compared_by_their_squares(found):
 
 def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
     """All rows when they are read; neither fits nor metrics check them again."""
-    monkeypatch.setattr("refocal.metrics._inputs.read", fail)
+    monkeypatch.setattr("refocal.metrics.inputs.read", fail)
     with pytest.raises(ZeroDivisionError):
         metrics.brier_score([0, 1], [0.5, 0.5])
     validation, test = split(rows(300))

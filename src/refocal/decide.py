@@ -12,8 +12,8 @@ import numpy as np
 from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
-from refocal.metrics._bins import effective_size, outcome_weights, reached_from
-from refocal.metrics._inputs import check_level, mean, read_probabilities
+from refocal.metrics.bins import effective_size, outcome_weights, reached_from
+from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
 from refocal.rows import Predictions
 

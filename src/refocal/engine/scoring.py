@@ -27,7 +27,7 @@ from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Temperature
-from refocal.metrics._bins import norm_of_gaps, quantile_bins
+from refocal.metrics.bins import norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram
 
 ChainPredictions = tuple[RowPredictions, Array]

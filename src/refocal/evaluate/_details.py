@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ from refocal.calibrators._answers import group_columns
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
-from refocal.metrics._bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
-from refocal.metrics._histogram_cells import Cells
-from refocal.metrics._resampling import chunks
+from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.intervals import interval_of_shift
+from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
 
 N_BINS = 15
@@ -169,7 +168,7 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
             happened = generator.binomial(size, p, size=shape) / size
         hits.append(np.add.reduceat(weight * happened, starts, axis=1))
     by_chance = np.concatenate(hits)[:, np.add.reduceat(weight, starts) > 0.0]
-    by_chance = bins.by_chance(by_chance / bins.weight)
+    by_chance = bins.rescale_noise(by_chance / bins.weight)
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(by_chance, [tail, 1.0 - tail], axis=0)
     return GroupRow(
@@ -195,7 +194,7 @@ def groups_of(rows: Predictions, groups: Groups) -> list[Group]:
         by_group = np.split(order[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
         for name, some in zip(values.tolist(), by_group, strict=True):
             if cells.weight[some].sum() > 0.0:
-                found.append(Group(column, name, p[some], cells.each(itemgetter(some))))
+                found.append(Group(column, name, p[some], cells.take(some)))
     return found
 
 

@@ -33,12 +33,12 @@ from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate.evaluation import Histogram
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS, CalibrationHistogram
-from refocal.metrics._bins import Bins, bins_of, uniform_index
-from refocal.metrics._histogram_cells import finest_bits
-from refocal.metrics._resampling import forget_resamples
+from refocal.metrics.bins import Bins, bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
+from refocal.metrics.histogram_cells import finest_bits
 from refocal.metrics.intervals import InfluenceSummary, Summary
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.resampling import forget_resamples
 from refocal.metrics.smooth import residuals_on_grid
 from refocal.rows import Predictions
 from refocal.rows.predictions import probability_rows

@@ -31,7 +31,7 @@ from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
-from refocal.metrics._inputs import check_level
+from refocal.metrics.inputs import check_level
 
 __all__ = ["compare", "evaluate"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector
-from refocal.metrics._bins import Bins
+from refocal.metrics.bins import Bins
 
 
 class SplitCells(NamedTuple):

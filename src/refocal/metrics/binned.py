@@ -11,8 +11,8 @@ import numpy as np
 
 from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_option
-from refocal.metrics._bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
-from refocal.metrics._inputs import read_probabilities, row_sums
+from refocal.metrics.bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
+from refocal.metrics.inputs import read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions

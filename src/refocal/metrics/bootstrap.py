@@ -16,12 +16,12 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
-from refocal.metrics._bins import bins_of
-from refocal.metrics._inputs import check_level, mean, read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import Evaluate, draw_resamples, resample_mean, resample_rows
+from refocal.metrics.bins import bins_of
+from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import SHAPE_BINS, Interval, InvertedError, PairedDifference, Summary
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
+from refocal.metrics.resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 

@@ -16,10 +16,10 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms, uniform_index
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
-from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
-from refocal.metrics._inputs import check_level, read_probabilities
+from refocal.metrics.bins import Bins, Ranked, join_cells, norm_of_gaps, uniform_index, weighted_terms
+from refocal.metrics.histogram_cells import MOST_BITS, Cells, are_cells
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
 from refocal.rows.labels import IgnoreIndex
 
@@ -166,7 +166,7 @@ class CalibrationHistogram:
                 ones, right = (x.astype(np.float64) for x in (count, np.bincount(position[y], minlength=size)))
                 sums = np.stack([ones, np.bincount(position, distance, size), right, ones, right])
             else:
-                sums = np.stack([np.bincount(position, each, size) for each in terms(distance, y, w)])
+                sums = np.stack([np.bincount(position, each, size) for each in weighted_terms(distance, y, w)])
             sums[1] += sums[0] * origin
             _compensated_add(self._sums, self._carry, touched, sums)
         return self

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal.metrics._bins import Bins, join_cells, row_cells
-from refocal.metrics._inputs import check_level, read_probabilities
+from refocal.metrics.bins import Bins, join_cells, row_cells
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Interval", "PairedDifference", "mean_bias_interval"]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
-from refocal.metrics._bins import Bins
+from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import ErrorModel, Interval, Summary
 from refocal.rows import Predictions

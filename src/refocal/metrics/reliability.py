@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from refocal._validation import check_integer, check_option
-from refocal.metrics._bins import Bins, bins_of, check_binning, make_bins, rank
-from refocal.metrics._inputs import check_level, read_probabilities
-from refocal.metrics._resampling import chunks, draw_counts
+from refocal.metrics.bins import Bins, bins_of, check_binning, make_bins, rank
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import wilson
+from refocal.metrics.resampling import chunks, draw_counts
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
@@ -133,7 +133,7 @@ def reliability_band(
         accuracies.append(np.divide(hits, total, out=np.full_like(hits, np.nan), where=total > 0))
     tail = (1.0 - level) / 2.0
     found = np.concatenate(accuracies)
-    found = found if kind == "confidence" else bins.by_chance(found)
+    found = found if kind == "confidence" else bins.rescale_noise(found)
     low, high = np.nanquantile(found, [tail, 1.0 - tail], axis=0)
     curve = curve_of(bins, level)
     return ReliabilityBand(curve.confidence, curve.accuracy, low.tolist(), high.tolist(), level, kind)

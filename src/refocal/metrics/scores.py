@@ -10,8 +10,8 @@ import numpy as np
 
 from refocal._arrays import Vector, take_label, to_numpy, without_warnings
 from refocal._validation import check_option
-from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
-from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
+from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex

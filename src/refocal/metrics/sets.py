@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal.errors import DataError, ShapeError
-from refocal.metrics._inputs import check_level, mean, read
+from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share
 from refocal.rows.labels import IgnoreIndex
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import check_number
-from refocal.metrics._bins import bins_of, isotonic_fit, rank
-from refocal.metrics._inputs import mean, read_probabilities
+from refocal.metrics.bins import bins_of, isotonic_fit, rank
+from refocal.metrics.inputs import mean, read_probabilities
 from refocal.metrics.intervals import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
 from refocal.metrics.scores import murphy

@@ -10,9 +10,9 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
-from refocal.metrics._bins import Bins, join_cells, rank
-from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise
+from refocal.metrics.bins import Bins, join_cells, rank
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval, InvertedError, PairedDifference, normal_difference
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions

@@ -15,9 +15,9 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, without_warnings
 from refocal.errors import LabelError, ShapeError
-from refocal.metrics._bins import Bins, bins_of
-from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities
+from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
+from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import InfluenceSummary, Interval, interval_of_shift
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms

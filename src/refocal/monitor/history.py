@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from refocal._arrays import Flags, Vector, take_label
 from refocal.errors import FormatError
-from refocal.metrics._bins import uniform_index
+from refocal.metrics.bins import uniform_index
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
 from refocal.metrics.scores import brier_terms
 from refocal.rows import Predictions

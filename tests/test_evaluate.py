@@ -26,8 +26,8 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
+from refocal.evaluate._blocks import Predictor, count_block
 from refocal.evaluate._details import banded
-from refocal.evaluate._measure import count_block, finish_sums, join_sums
 from refocal.evaluate.compute import recommended
 from refocal.evaluate.summary import remarks
 from refocal.io import Predictions, blocks, load_sample, split
@@ -194,13 +194,13 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
     parts = [
         count_block(
             Block(test.values[at], test.labels[at], None if weight is None else weight[at]),
-            {"none": None, "fitted": fitted},
+            Predictor({"none": None, "fitted": fitted}),
             [metrics.CalibrationHistogram()] * 2,
         )
         for at in np.s_[:150, 150:]
     ]
-    found = finish_sums(join_sums(*parts))
-    covariance = dict(zip(found.methods[0].means, found.covariances(), strict=True))
+    found = parts[0].merge(parts[1]).finish()
+    covariance = found.covariances()
     w = np.ones(600) if weight is None else weight
     for metric in ("log_loss", "brier_score", "accuracy"):
         terms = []

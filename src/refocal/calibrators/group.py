@@ -20,7 +20,7 @@ from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
-from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
+from refocal.engine.scoring import ENTRIES, MEASURED, measure_predictions
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
@@ -234,7 +234,7 @@ def fit_groups(
         slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
     measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
     *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
-    after = measure_rows(RowPredictions(*columns), correct, rows).tolist()
+    after = measure_predictions(RowPredictions(*columns), correct, rows).tolist()
     return lines, deviations, dict(zip(MEASURED, after, strict=True))
 
 

@@ -20,9 +20,11 @@ from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, ti
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import RefocalError, ShapeError
+from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
-from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
+from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
+from refocal.evaluate._results import SEED, Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.summary import sign
@@ -193,9 +195,9 @@ def evaluate(
     usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
     if isinstance(test, BlockedDataset):
-        found = measure_blocks(test, _in_order(usable, test), report, **options)
+        found = measure_in_blocks(test, _in_order(usable, test), report, **options)
     else:
-        found = measure_rows(test, _in_order(usable, test), report, failures.of, **options)
+        found = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
     warn_of_groups(usable, found.groups)
     # On fewer rows the intervals of differences do not hold either: they rest on means of many rows being normal.
     can_recommend = found.n_rows >= FEW_ROWS and not all(
@@ -296,7 +298,7 @@ def recommended(
     names = tied(names, best, "log_loss")
     # Parameters of what was chosen by the data do not count.
     fitted = {name: each for name in names if (each := calibrators[name]) is not None and not each.chooses}
-    sizes = {name: sum(np.size(value) for _, value in each.chain_.parameters()) for name, each in fitted.items()}
+    sizes = {name: _n_parameters(calibrator.chain_) for name, calibrator in fitted.items()}
     return min(names, key=lambda name: sizes.get(name, 0))
 
 
@@ -309,35 +311,58 @@ def _measured(
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
-    mine, described, facts = results[name], None, None
+    result = results[name]
+    described = None
+    facts = None
     if calibrator is not None:
-        chain, parameters = calibrator.chain_, list(calibrator.chain_.parameters())
         described = to_dict(calibrator)
+        parameters = calibrator.chain_.parameters()
         described["fitted"] = {key: value for key, value in parameters if isinstance(value, float)}
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
-        kinds = set(map(type, chain.walk()))
-        kind = "numbers" if kinds <= {Chain, Floor, Focal, Temperature} else "shared"
-        kind = "each class" if kinds & {Affine, LabelLines, OneVsRest} else kind
-        facts = MapFacts(kind, sum(np.size(value) for _, value in parameters), chain.keeps_order)
-    against: list[dict[str, PairedDifference]] = []
-    for other in (results[NONE], results[picked]):
-        found = {key: each.minus(other.summaries[key], level=level) for key, each in mine.summaries.items()}
-        # For some metrics no interval of a difference holds.
-        against.append({key: difference for key, difference in found.items() if difference is not None})
-    details = mine.details(level) if name in (NONE, picked) else {"classes": None}
+        facts = _map_facts(calibrator.chain_)
+    details = result.details(level) if name in (NONE, picked) else None
     return Measured(
         name=name,
         title=title_of(name, calibrator),
         calibrator=described,
-        measures={key: summary.interval(level=level) for key, summary in mine.summaries.items()},
-        values=mine.values,
-        against_none=against[0],
-        against_chosen=against[1],
-        reliability=banded(mine.bins, level),
-        histogram=mine.histogram,
+        measures={key: summary.interval(level=level) for key, summary in result.summaries.items()},
+        values=result.values,
+        against_none=_differences(result, results[NONE], level),
+        against_chosen=_differences(result, results[picked], level),
+        reliability=banded(result.bins, level),
+        histogram=result.histogram,
+        classes=None if details is None else details.classes,
         fit_seconds=fit_seconds,
-        predict_seconds=mine.seconds,
+        predict_seconds=result.seconds,
         map=facts,
-        **details,
+        groups=[] if details is None else details.groups,
+        decisions=None if details is None else details.decisions,
     )
+
+
+def _map_facts(chain: Chain) -> MapFacts:
+    """What a fitted map consists of."""
+    step_types = {type(step) for step in chain.walk()}
+    if step_types & {Affine, LabelLines, OneVsRest}:
+        kind = "each class"
+    elif step_types <= {Chain, Floor, Focal, Temperature}:
+        kind = "numbers"
+    else:
+        kind = "shared"
+    return MapFacts(kind, _n_parameters(chain), chain.keeps_order)
+
+
+def _n_parameters(chain: Chain) -> int:
+    """How many numbers a chain has."""
+    return sum(np.size(value) for _, value in chain.parameters())
+
+
+def _differences(result: Result, other: Result, level: float) -> dict[str, PairedDifference]:
+    """Every metric less that of another method, by its name; for some metrics no interval of a difference holds."""
+    differences = {}
+    for key, summary in result.summaries.items():
+        difference = summary.minus(other.summaries[key], level=level)
+        if difference is not None:
+            differences[key] = difference
+    return differences

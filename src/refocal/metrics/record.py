@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -14,18 +14,18 @@ from refocal.metrics.intervals import ErrorModel, Interval, Summary
 from refocal.rows import Predictions
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class BlockSums:
-    """Sums over blocks of rows for one predictor, the input of the `streamed` form of a metric."""
+    """Sums over all blocks of rows for one predictor, the input of the `streamed` form of a metric."""
 
     histogram: CalibrationHistogram
     """The confidence."""
-    classes: list[Any]
-    """The probability of each class: histograms while rows are counted, and then a `StreamedCalibration` of each."""
-    residuals: Any = 0.0
-    """Confidence less outcome on the grid of `smooth_ece`, in the end divided by the weight of all rows."""
-    means: dict[str, float] = field(default_factory=dict)
-    """In the end the metrics that are means, by their short names."""
+    classes: list[StreamedCalibration]
+    """The measures of the probability of each class; none where there are too many classes."""
+    residuals: Vector
+    """Confidence less outcome on the grid of `smooth_ece`, divided by the weight of all rows."""
+    means: dict[str, float]
+    """The metrics that are means, by their short names."""
 
     @cached_property
     def calibration(self) -> StreamedCalibration:

@@ -23,6 +23,8 @@ from refocal.rows.labels import IgnoreIndex
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
 _CELLS = 1 << 16
+GRID_POINTS = _CELLS + 1
+"""The points of the grid on which `residuals_on_grid` adds up residuals."""
 _CELLS_PER_BANDWIDTH = 32
 _BLOCK = 1 << 15
 # Cells of rows that an error without bins hardly notices, for its interval.

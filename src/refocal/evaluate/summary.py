@@ -8,7 +8,7 @@ from typing import NamedTuple
 from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate._provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
-from refocal.evaluate.evaluation import Evaluation, GroupRow, Measured
+from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
 
@@ -65,6 +65,17 @@ def ranked(evaluation: Evaluation) -> list[Measured]:
     """The methods in the order of all tables and charts: the lowest ECE first, for two classes the lowest log-loss."""
     first = columns(evaluation)[0].name
     return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
+
+
+def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
+    """Every class before and after calibration, that of the largest gap after it first; without a gap last."""
+
+    def size_of_gap(pair: tuple[ClassRow, ClassRow]) -> float:
+        _, after = pair
+        return -1.0 if after.gap is None else round(abs(after.gap), 6)
+
+    pairs = zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True)
+    return sorted(pairs, key=size_of_gap, reverse=True)
 
 
 def verdict(evaluation: Evaluation) -> str:

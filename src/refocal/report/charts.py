@@ -11,11 +11,12 @@ import numpy as np
 
 from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.details import CONFIDENCE, Decision, Terms, period_name
+from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44

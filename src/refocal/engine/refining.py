@@ -12,11 +12,11 @@ from typing import Protocol, TypeVar
 from refocal.metrics.histogram import CalibrationHistogram
 
 ECE_TOLERANCE = 1e-4
-"""How far an ECE of rows in blocks may be from the exact one: a hundredth of the percent that tables show."""
+"""How far an ECE of rows in blocks may be from the exact one: the last digit of the percentages in tables."""
 MAX_REFINEMENTS = 3
-"""Passes after the first one. A pass cuts a cell into 16,384: only made-up rows need more."""
+"""The most passes after the first one; each cuts a cell into 16,384 parts."""
 REPORT_BITS = 12
-"""2^12 cells for every factor of two in the confidence: the first pass is then the last one for most rows."""
+"""Bits of the cells of the first pass: 2^12 for every factor of two in min(c, 1 - c)."""
 
 
 class Refinable(Protocol):

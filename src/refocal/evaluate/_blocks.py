@@ -274,7 +274,7 @@ class Predictor:
     def parts(self, block: Block) -> Iterator[tuple[Block, list[Predicted]]]:
         """Yield some rows of a block at a time, and the predictions of each method; zeros count as in memory."""
         entries = 1 << 21  # the probabilities of a method held at a time: 16 MB
-        fewest_columns = 8  # rows of few classes have other numbers, which need memory too
+        fewest_columns = 8  # a row of few classes needs memory for other numbers too
         for some in row_blocks(block.n_rows, max(block.n_classes, fewest_columns), entries=entries):
             part = block.take(some)
             logits = as_floating(part.logits, "logits", "evaluate")[0]

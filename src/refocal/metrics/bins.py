@@ -325,7 +325,7 @@ def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, reso
     """
     if on_gpu(confidence):
         return _quantile_bins_on_gpu(confidence, correct, weight, resolutions)
-    # With weights a sort takes so much longer that the number of resolutions does not matter.
+    # A sort by weights too takes longer: the limit then does not rise with the number of resolutions.
     n_edges = len(resolutions) if weight is None else 1
     if len(confidence) >= ROWS_TO_SORT * n_edges:
         ranked = _rank_at_edges(confidence, correct, weight, resolutions)

@@ -20,7 +20,7 @@ MOST_BITS = 20
 # Of a float64: the bits of its mantissa, and the stored exponent of 1/2 ≤ v < 1.
 _MANTISSA_BITS = 52
 _HALF_EXPONENT = 1022
-# Octaves with cells of their own: below 2^-53, c and 1 - c round to 0 and 1.
+# Octaves with cells of their own: below 2^-53, where 1 - c rounds to 1, all confidences share one.
 _OCTAVES = 53
 # A cell that is cut further has 2^14 parts.
 _ZOOM_BITS = 14

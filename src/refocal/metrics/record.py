@@ -115,7 +115,8 @@ class Metric:
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
-        sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
+        sign = "+" if self.signed else ""
+        digits = 2 if self.unit == "%" else 4
         return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
 
     def interval_text(self, interval: Interval) -> str:

@@ -111,20 +111,27 @@ def compare(
     True
     """
     if isinstance(validation, MultiLabelPredictions):
-        names, n_validation = label_methods(methods), validation.n_known
+        names = label_methods(methods)
+        n_validation = validation.n_known
     else:
-        names, n_validation = chosen_methods(methods), len(validation)
+        names = chosen_methods(methods)
+        n_validation = len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    report, failures = progress or (lambda *_: None), Failures(names, chosen)
+    report = progress or (lambda *_: None)
+    failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
-    found = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
-    run, failed = found.run | same_rows(validation, test), failures.reasons | found.failed
-    return replace(found, n_validation=n_validation, run=run, failed=failed)
+    evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
+    return replace(
+        evaluation,
+        n_validation=n_validation,
+        run=evaluation.run | same_rows(validation, test),
+        failed=failures.reasons | evaluation.failed,
+    )
 
 
 def _fit_all(
@@ -142,7 +149,8 @@ def _fit_all(
         report(before + share, 2 * len(names) + 2, what)
 
     for i, name in enumerate(names):
-        start, tell = time.perf_counter(), partial(told, i, f"fitting {name}")
+        start = time.perf_counter()
+        tell = partial(told, i, f"fitting {name}")
         tell(0.0)
         with failures.of(name):
             if isinstance(validation, MultiLabelPredictions):
@@ -188,36 +196,37 @@ def evaluate(
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
         test = test.pooled()
-    report, failures = progress or (lambda *_: None), Failures(calibrators, chosen)
+    report = progress or (lambda *_: None)
+    failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
     if isinstance(test, BlockedDataset):
-        found = measure_in_blocks(test, _in_order(usable, test), report, **options)
+        results = measure_in_blocks(test, _in_order(usable, test), report, **options)
     else:
-        found = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
-    warn_of_groups(usable, found.groups)
+        results = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
+    warn_of_groups(usable, results.groups)
     # On fewer rows the intervals of differences do not hold either: they rest on means of many rows being normal.
-    can_recommend = found.n_rows >= FEW_ROWS and not all(
-        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in found.of.values()
+    can_recommend = results.n_rows >= FEW_ROWS and not all(
+        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in results.of.values()
     )
     if chosen is not None:
         picked = chosen
     elif can_recommend:
-        picked = recommended(found.of, usable, test.n_classes, level)
+        picked = recommended(results.of, usable, test.n_classes, level)
     else:
         picked = NONE
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
-    methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
+    methods = [_measured(name, usable[name], results.of, picked, level, seconds.get(name)) for name in results.of]
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
         title=title,
         n_validation=sizes.pop() if len(sizes) == 1 else None,
-        n_test=found.n_rows,
+        n_test=results.n_rows,
         n_classes=test.n_classes,
         class_names=None if test.class_names is None else list(test.class_names),
         input=test.input,
@@ -226,7 +235,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of({**several, **found.notes, **_read(test)}, calibrators),
+        run=run_of({**several, **results.notes, **_read(test)}, calibrators),
         failed=failures.reasons,
     )
 
@@ -281,8 +290,12 @@ def recommended(
 
     def tied(names: list[str], best: str, measure: str) -> list[str]:
         mine = results[best].summaries[measure]
-        found = {name: results[name].summaries[measure].minus(mine, level=level) for name in names if name != best}
-        return [best, *(name for name, each in found.items() if each is not None and sign(each, least=0.0) == 0)]
+        ties = [best]
+        for name in names:
+            difference = None if name == best else results[name].summaries[measure].minus(mine, level=level)
+            if difference is not None and sign(difference, least=0.0) == 0:
+                ties.append(name)
+        return ties
 
     names = list(results)
     limit = (1.0 + LOG_LOSS_SHARE) * results[least(names, "log_loss")].summaries["log_loss"].value

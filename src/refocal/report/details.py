@@ -119,7 +119,9 @@ def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
 
 def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     """The calibrator as text where it is short, and files to download: it, where small enough, and all metrics."""
-    after, files, text = evaluation.after, {}, ""
+    after = evaluation.after
+    files = {}
+    text = ""
     if after.calibrator is not None and "chain" in after.calibrator:
         data = {name: value for name, value in after.calibrator.items() if name != "fitted"}
         text = json.dumps(data, indent=2)
@@ -143,12 +145,12 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
 
 def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:
     """The periods of a monitor as rows of text by their headings; the terminal shows the same."""
-    what, outcome = compared
+    probability, outcome = compared
     return [
         {
             "period": period_name(each),
             "rows": f"{each.n:,}",
-            f"{what} %": percent(each.mean_p),
+            f"{probability} %": percent(each.mean_p),
             f"{outcome} %": percent(each.rate.value),
             "interval": interval_percent(each.rate),
             "log-loss": f"{each.log_loss:.4f}",

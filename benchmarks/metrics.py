@@ -21,7 +21,7 @@ import numpy as np
 import tables
 
 import refocal.metrics as rm
-from refocal.metrics._bins import norm_of_gaps, quantile_bins
+from refocal.metrics.bins import norm_of_gaps, quantile_bins
 
 N = 1_000_000
 

@@ -26,15 +26,15 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
+from refocal.evaluate._blocks import Predictor, count_block
 from refocal.evaluate._details import banded
-from refocal.evaluate._measure import count_block, finish_sums, join_sums
 from refocal.evaluate.compute import recommended
 from refocal.evaluate.summary import remarks
 from refocal.io import Predictions, blocks, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import PairedDifference
-from refocal.metrics._bins import Bins
+from refocal.metrics.bins import Bins
 
 
 def rows(n=3000, seed=0, sharp=2.5, weight=None):
@@ -194,13 +194,13 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
     parts = [
         count_block(
             Block(test.values[at], test.labels[at], None if weight is None else weight[at]),
-            {"none": None, "fitted": fitted},
+            Predictor({"none": None, "fitted": fitted}),
             [metrics.CalibrationHistogram()] * 2,
         )
         for at in np.s_[:150, 150:]
     ]
-    found = finish_sums(join_sums(*parts))
-    covariance = dict(zip(found.methods[0].means, found.covariances(), strict=True))
+    found = parts[0].merge(parts[1]).finish()
+    covariance = found.covariances()
     w = np.ones(600) if weight is None else weight
     for metric in ("log_loss", "brier_score", "accuracy"):
         terms = []
@@ -432,7 +432,7 @@ def test_calibration_errors_are_compared_by_their_squares(found):
 
 def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
     """All rows when they are read; neither fits nor metrics check them again."""
-    monkeypatch.setattr("refocal.metrics._inputs.read", fail)
+    monkeypatch.setattr("refocal.metrics.inputs.read", fail)
     with pytest.raises(ZeroDivisionError):
         metrics.brier_score([0, 1], [0.5, 0.5])
     validation, test = split(rows(300))

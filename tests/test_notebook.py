@@ -17,11 +17,11 @@ from sklearn.preprocessing import FunctionTransformer
 import refocal
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
-from refocal.calibrators._description import map_chart
 from refocal.errors import FormatError
 from refocal.evaluate import compare
 from refocal.io import Predictions
 from refocal.metrics import METRICS
+from refocal.report.fitted import map_chart
 
 BAD = "<script>alert(1)</script>"
 

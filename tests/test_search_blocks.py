@@ -9,7 +9,7 @@ import pytest
 
 from helpers import draw_logits
 from refocal import metrics
-from refocal.engine import Block, blocked, dataset, scoring
+from refocal.engine import Block, blocked, dataset, refining, scoring
 from refocal.fitting import refine
 from refocal.fitting.objective import as_objective
 from refocal.fitting.solution import Surface
@@ -67,7 +67,7 @@ def test_sums_hold_the_means(weighted, part, monkeypatch):
         errors = [metrics.expected_calibration_error(labels, p, n_bins=n, sample_weight=block.weight) for n in (5, 15)]
         assert mean_ece[at] == pytest.approx(np.mean(errors), abs=1e-4)
         assert ece[at] == pytest.approx(errors[1], abs=measured.bound + 1e-15)
-    assert measured.bound <= scoring.ECE_BOUND
+    assert measured.bound <= refining.ECE_TOLERANCE
     assert measured.finer == ()  # known well enough
 
 
@@ -77,7 +77,7 @@ def test_joined_sums_of_two_blocks_are_those_of_both():
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)
     whole = scoring.sums_of(Block(logits, labels, weight), CHAINS, cells)
     parts = [scoring.sums_of(Block(logits[at], labels[at], weight[at]), CHAINS, cells) for at in np.s_[:150, 150:]]
-    joined = scoring.join_sums(*parts)
+    joined = parts[0].merge(parts[1])
     for name in ("weight", "sums"):
         np.testing.assert_allclose(getattr(joined, name), getattr(whole, name), rtol=1e-12)
     assert [h.count for h in joined.histograms] == [len(labels)] * len(POINTS)
@@ -144,12 +144,12 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
     problem = started([(logits, labels)])
     ece = scoring.measure_chains(problem, [Chain()])[1]
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 0.0, 1.0)))
-    assert ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
+    assert ece == pytest.approx([exact], abs=refining.ECE_TOLERANCE)
     walks = problem.passes
-    assert 1 < walks <= 1 + scoring.MAX_REFINEMENTS
-    monkeypatch.setattr(scoring, "ECE_BOUND", -1.0)  # never settled
+    assert 1 < walks <= 1 + refining.MAX_REFINEMENTS
+    monkeypatch.setattr(refining, "ECE_TOLERANCE", -1.0)  # never settled
     scoring.measure_chains(problem, [Chain()])
-    assert problem.passes == walks + 1 + scoring.MAX_REFINEMENTS
+    assert problem.passes == walks + 1 + refining.MAX_REFINEMENTS
 
 
 def test_an_error_that_is_known_is_measured_once():
@@ -158,7 +158,7 @@ def test_an_error_that_is_known_is_measured_once():
     ece = scoring.measure_chains(problem, [Chain((Temperature(1.5), Focal(1.0)))])[1]
     assert problem.passes == 1
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 1.0, 1.5)), n_bins=15)
-    assert ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
+    assert ece == pytest.approx([exact], abs=refining.ECE_TOLERANCE)
 
 
 def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():
@@ -257,9 +257,9 @@ def test_answers_that_travel_are_small_and_as_exact(travels, monkeypatch):
     """Coarser histograms are sent from other processes, and looked at more closely where the ECE is in doubt."""
     patterns, sums_of = [], scoring.sums_of
 
-    def noted(block, chains, cells, rough):
-        patterns.append(cells[0])
-        return sums_of(block, chains, cells, rough)
+    def noted(block, chains, empty_histograms, rough):
+        patterns.append(empty_histograms[0])
+        return sums_of(block, chains, empty_histograms, rough)
 
     monkeypatch.setattr(scoring, "sums_of", noted)
     logits, labels = draw_logits(5000, 4)

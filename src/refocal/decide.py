@@ -12,8 +12,8 @@ import numpy as np
 from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
-from refocal.metrics._bins import effective_size, outcome_weights, reached_from
-from refocal.metrics._inputs import check_level, mean, read_probabilities
+from refocal.metrics.bins import effective_size, outcome_weights, reached_from
+from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
 from refocal.rows import Predictions
 
@@ -34,9 +34,6 @@ __all__ = [
 
 ABSTAIN = -1
 """The action of leaving a row undecided."""
-# Expected costs that differ by less than this share of their terms are equal: float32 rounds each by a few times 6e-8.
-SAME_COST = 5e-7
-THRESHOLDS = np.arange(1, 100) / 100.0
 
 
 class Decisions(NamedTuple):
@@ -96,10 +93,13 @@ def abstention_interval(costs: Any, abstain: float) -> tuple[float, float]:
     """
     function = "abstention_interval"
     threshold = optimal_threshold(costs)
-    price, low, high = check_number(abstain, "abstain", function), 0.0, 1.0
+    price = check_number(abstain, "abstain", function)
+    low = 0.0
+    high = 1.0
     for at_0, at_1 in check_costs(costs, 2, function).T.tolist():  # the cost of a decision as p goes from 0 to 1
         if at_0 == at_1:
-            high = high if price < at_0 else low
+            if price >= at_0:  # this decision never costs more: the interval is empty
+                high = low
         elif at_0 < at_1:
             low = max(low, (price - at_0) / (at_1 - at_0))
         else:
@@ -143,18 +143,23 @@ def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
     Of actions whose expected costs are equal but for rounding the first is taken, and abstaining is taken if it costs
     less than all: so the precision of the probabilities does not decide.
     """
+    # Costs that differ by less than this share of their terms are equal: float32 rounds each by a few times 6e-8.
+    tolerance = 5e-7
     xp = namespace(p)
-    expected, rounding = (
-        xp.matmul(p, xp.astype(in_library_of(p, each), p.dtype)) for each in (table, SAME_COST * np.abs(table))
-    )
+
+    def expected_of(costs: Vector) -> Array:
+        return xp.matmul(p, xp.astype(in_library_of(p, costs), p.dtype))
+
+    expected = expected_of(table)
+    rounding = expected_of(tolerance * np.abs(table))
     cost = xp.min(expected, axis=-1)
     is_cheapest = expected <= cost[..., None] + rounding
     action = xp.argmax(xp.astype(is_cheapest, xp.int32), axis=-1)
     if price is None:
         return Decisions(action, cost)
-    paid = xp.astype(in_library_of(p, price), p.dtype)
-    abstains = paid < cost - SAME_COST * xp.abs(cost)
-    return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, paid, cost))
+    abstention_cost = xp.astype(in_library_of(p, price), p.dtype)
+    abstains = abstention_cost < cost - tolerance * xp.abs(cost)
+    return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, abstention_cost, cost))
 
 
 def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
@@ -226,85 +231,145 @@ def evaluate_decisions(
         price = price[np.asarray(to_numpy(sample_weight)) > 0.0]  # rows of weight 0 have no say
     if price is not None:
         price = np.broadcast_to(np.ravel(price), rows.labels.shape)
-    expected, paid, wrong, action = _decide(rows, table, price)
-    automated = action != ABSTAIN
-    sums = [moments.sum(axis=1) for moments in _moments(rows, paid, action, table)]
-    limits = (float(min(table.min(), paid.min())), float(max(table.max(), paid.max())))
-    fixed = {j: mean(table[rows.labels, j], rows.weight) for j in range(table.shape[1])}
+    decided = _decide(rows, table, price)
+    sums = [moments.sum(axis=1) for moments in _moments(rows, decided, table)]
+    limits = (float(min(table.min(), decided.cost.min())), float(max(table.max(), decided.cost.max())))
+    fixed_costs = {action: mean(table[rows.labels, action], rows.weight) for action in range(table.shape[1])}
     if price is not None:
-        fixed[ABSTAIN] = mean(price, rows.weight)
-    best = min(fixed, key=fixed.__getitem__)
-    among = None if rows.weight is None else rows.weight[automated]
-    decided = rows.weights[automated].any()
-    cost, error, low, high = _ends_of_costs(sums, table, level, limits)
+        fixed_costs[ABSTAIN] = mean(price, rows.weight)
+    best = min(fixed_costs, key=fixed_costs.__getitem__)
+    automated = decided.action != ABSTAIN
+    error = None
+    if rows.weights[automated].any():
+        automated_weight = None if rows.weight is None else rows.weight[automated]
+        error = interval_of_share(decided.is_wrong[automated], automated_weight, level)
+    costs_of_rows = _interval_of_costs(sums, table, level, limits)
     return DecisionReport(
-        cost=Interval(float(cost), float(low), float(high), level, float(error), 0.0, 0),
-        expected_cost=mean(expected, rows.weight),
+        cost=Interval(
+            value=float(costs_of_rows.mean),
+            low=float(costs_of_rows.low),
+            high=float(costs_of_rows.high),
+            level=level,
+            standard_error=float(costs_of_rows.standard_error),
+            bias=0.0,
+            n_resamples=0,
+        ),
+        expected_cost=mean(decided.expected_cost, rows.weight),
         automated=interval_of_share(automated, rows.weight, level),
-        error=interval_of_share(wrong[automated], among, level) if decided else None,
+        error=error,
         fixed_action=best,
-        fixed_cost=fixed[best],
+        fixed_cost=fixed_costs[best],
     )
 
 
-def _decide(rows: Predictions, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Indices]:
-    """For each row the expected cost, what was paid, whether another action was cheaper, and the action."""
+class DecidedRows(NamedTuple):
+    """The cheapest action of each row by its probabilities, and what came of it; (rows,) each."""
+
+    action: Indices
+    expected_cost: Vector
+    cost: Vector
+    """What the action cost, the class being known."""
+    is_wrong: Flags
+    """Whether the row was decided and another action would have been cheaper."""
+
+
+def _decide(rows: Predictions, table: Vector, price: Vector | None) -> DecidedRows:
+    """Decide rows whose labels are known; `price` is the cost of abstaining, if that is possible."""
     p = two_columns(np.clip(rows.values, 0.0, 1.0), "probabilities") if rows.binary else rows.values
-    action, expected = map(to_numpy, cheapest(p, table, price))
+    decisions = cheapest(p, table, price)
+    action = to_numpy(decisions.action)
     automated = action != ABSTAIN
-    taken = table[rows.labels, np.where(automated, action, 0)]
-    paid = taken if price is None else np.where(automated, taken, price)
-    return expected, paid, automated & (taken > table.min(axis=1)[rows.labels]), action
+    cost_of_action = table[rows.labels, np.where(automated, action, 0)]
+    least_cost = table.min(axis=1)[rows.labels]
+    return DecidedRows(
+        action=action,
+        expected_cost=to_numpy(decisions.expected_cost),
+        cost=cost_of_action if price is None else np.where(automated, cost_of_action, price),
+        is_wrong=automated & (cost_of_action > least_cost),
+    )
 
 
-def _ranges(table: Vector) -> tuple[Vector, Indices]:
-    """The distinct pairs of the least and the highest cost of an action, and which of them each action has."""
-    found, of_action = np.unique([table.min(axis=0), table.max(axis=0)], axis=1, return_inverse=True)
-    return found.T, of_action.ravel()
+class CostRanges(NamedTuple):
+    """The distinct pairs (ranges, 2) of the least and the highest cost of an action, and which of them each has."""
+
+    ends: Vector
+    of_action: Indices
+
+    @classmethod
+    def of(cls, table: Vector) -> CostRanges:
+        """The ranges of the columns of a table of costs."""
+        ends, of_action = np.unique([table.min(axis=0), table.max(axis=0)], axis=1, return_inverse=True)
+        return cls(ends.T, of_action.ravel())
 
 
-def _moments(rows: Predictions, paid: Vector, action: Indices, table: Vector) -> Iterator[Vector]:
-    """Yield w, wx, wx², w², w²x, w²x² of the cost x of each row: of all rows, then of the actions of each range."""
-    weight, (ranges, of_action) = rows.weights, _ranges(table)
-    moments = np.stack([w * x for w in (weight, weight**2) for x in (np.ones_like(paid), paid, paid**2)])
-    yield moments
-    kind = np.where(action == ABSTAIN, -1, of_action[action])
-    for i in range(len(ranges)):
-        yield moments * (kind == i)
+def _moments(rows: Predictions, decided: DecidedRows, table: Vector) -> Iterator[Vector]:
+    """Yield w, wx, wx², w², w²x, w²x² of the cost x of each row, (6, rows).
 
-
-def _ends_of_costs(
-    sums: list[Vector], table: Vector, level: float, limits: tuple[float, float]
-) -> tuple[Vector, Vector, Vector, Vector]:
-    """Mean costs, their standard errors and the ends of their intervals, from the sums of `_moments` (6, …).
-
-    What the actions of one range cost has the interval of a bounded mean, which is wider than 0 where all rows cost the
-    same. The distances of its ends from the mean are added to the rest of the error in squares (Zou & Donner 2008).
+    First of all rows; then, for each range of costs, of the rows whose action has it, and 0 of the others.
     """
-    mean, variance = _mean_and_variance(sums[0])
-    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
-    rest, below, above = variance, np.zeros_like(mean), np.zeros_like(mean)
-    for (low, high), moments in zip(_ranges(table)[0].tolist(), sums[1:], strict=True):
-        of_range, its_variance = _mean_and_variance(moments)
-        weight, squares = np.where(moments[0] > 0.0, moments[[0, 3]], 1.0)
-        share, spread = moments[0] / sums[0][0], moments[2] / weight - of_range**2
-        differs = spread > 1e-12 * (high - low) ** 2
-        size = np.where(differs, spread, weight**2) / np.where(differs, its_variance, squares)
-        ends = bounded_mean(of_range, its_variance, size, low, high, level)
-        rest = rest - share**2 * its_variance
-        below, above = (
-            sums_of + (share * (end - of_range)) ** 2 for sums_of, end in zip((below, above), ends, strict=True)
-        )
-    below, above = (np.sqrt(z2 * np.maximum(rest, 0.0) + each) for each in (below, above))
-    return mean, np.sqrt(variance), np.maximum(mean - below, limits[0]), np.minimum(mean + above, limits[1])
+    weight = rows.weights
+    cost = decided.cost
+    powers = (np.ones_like(cost), cost, cost**2)
+    moments = np.stack([w * power for w in (weight, weight**2) for power in powers])
+    yield moments
+    ranges = CostRanges.of(table)
+    range_of_row = np.where(decided.action == ABSTAIN, -1, ranges.of_action[decided.action])
+    for i in range(len(ranges.ends)):
+        yield moments * (range_of_row == i)
+
+
+class CostIntervals(NamedTuple):
+    """Mean costs with their standard errors and the ends of their intervals, (…) each."""
+
+    mean: Vector
+    standard_error: Vector
+    low: Vector
+    high: Vector
+
+
+def _interval_of_costs(sums: list[Vector], table: Vector, level: float, limits: tuple[float, float]) -> CostIntervals:
+    """The intervals of mean costs, from the sums of `_moments`, (6, …) each.
+
+    What the actions of one range cost has the interval [l, u] of a bounded mean m, which is wider than 0 where all rows
+    cost the same. The distances of its ends from the mean are added in squares to the rest of the error (Zou & Donner
+    2008): with the shares s of the ranges, the lower end is mean - √(z² rest + Σ s² (m - l)²), where rest is the
+    variance of the mean less Σ s² of the variances of the m; the upper end likewise.
+    """
+    total = sums[0]
+    mean, variance = _mean_and_variance(total)
+    z = NormalDist().inv_cdf(0.5 + level / 2.0)
+    rest = variance
+    squares_below = np.zeros_like(mean)
+    squares_above = np.zeros_like(mean)
+    for (lowest_cost, highest_cost), moments in zip(CostRanges.of(table).ends.tolist(), sums[1:], strict=True):
+        range_mean, range_variance = _mean_and_variance(moments)
+        weight, squared_weight = np.where(moments[0] > 0.0, moments[[0, 3]], 1.0)
+        share = moments[0] / total[0]
+        variance_of_rows = moments[2] / weight - range_mean**2
+        # The effective number of rows: the variance of a row over that of the mean; (Σw)² / Σw² if all cost the same.
+        differs = variance_of_rows > 1e-12 * (highest_cost - lowest_cost) ** 2
+        size = np.where(differs, variance_of_rows, weight**2) / np.where(differs, range_variance, squared_weight)
+        low, high = bounded_mean(range_mean, range_variance, size, lowest_cost, highest_cost, level)
+        rest = rest - share**2 * range_variance
+        squares_below = squares_below + (share * (low - range_mean)) ** 2
+        squares_above = squares_above + (share * (high - range_mean)) ** 2
+    margin_below = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_below)
+    margin_above = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_above)
+    return CostIntervals(
+        mean=mean,
+        standard_error=np.sqrt(variance),
+        low=np.maximum(mean - margin_below, limits[0]),
+        high=np.minimum(mean + margin_above, limits[1]),
+    )
 
 
 def _mean_and_variance(moments: Vector) -> tuple[Vector, Vector]:
     """The means of sums of `_moments` (6, …), and the variances of these means: Σw²(x - mean)² / (Σw)²."""
-    weight, w_x, _, squares, squares_x, squares_x2 = moments
+    weight, w_x, _, w2, w2_x, w2_x2 = moments
     total = np.where(weight > 0.0, weight, 1.0)
     mean = w_x / total
-    return mean, np.maximum(squares_x2 - 2.0 * mean * squares_x + mean**2 * squares, 0.0) / total**2
+    squared_deviations = w2_x2 - 2.0 * mean * w2_x + mean**2 * w2
+    return mean, np.maximum(squared_deviations, 0.0) / total**2
 
 
 @dataclass(frozen=True)
@@ -372,20 +437,34 @@ def net_benefit_curve(
     if rows.n_classes != 2:
         expected = "the probability of class 1, or two columns"
         raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
-    given = THRESHOLDS if thresholds is None else np.atleast_1d(check_finite(thresholds, "thresholds", function))
+    if thresholds is None:
+        given = np.arange(1, 100) / 100.0
+    else:
+        given = np.atleast_1d(check_finite(thresholds, "thresholds", function))
     if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
         raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
     p, occurs = rows.event(1)
     share = rows.weights / rows.weights.sum()
-    shares = [each * of_class for each in (share, share**2) for of_class in (occurs, ~occurs)]
-    hits, alarms, hits2, alarms2 = at_or_above(given, p, *shares)
-    odds, rate = given / (1.0 - given), float(share[occurs].sum())
-    value = hits - odds * alarms
-    # The squares of share × (benefit of the row - value), summed.
-    squares = hits2 + odds**2 * alarms2 - 2.0 * value * (hits2 - odds * alarms2) + value**2 * np.square(share).sum()
-    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(squares.clip(0.0))
-    low, high = np.maximum(value - reach, -odds), np.minimum(value + reach, 1.0)
-    return NetBenefitCurve(given, value, low, high, rate - odds * (1.0 - rate), level)
+    share2 = share**2
+    hits, alarms, hits2, alarms2 = at_or_above(
+        given, p, share * occurs, share * ~occurs, share2 * occurs, share2 * ~occurs
+    )
+    odds = given / (1.0 - given)
+    net_benefit = hits - odds * alarms
+    # The benefit b of a row is 1 for a hit, -odds for a false alarm, else 0: the variance is Σ share² (b - mean)².
+    squares = hits2 + odds**2 * alarms2
+    products = hits2 - odds * alarms2
+    variance = squares - 2.0 * net_benefit * products + net_benefit**2 * np.square(share).sum()
+    margin = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(variance.clip(0.0))
+    rate = float(share[occurs].sum())
+    return NetBenefitCurve(
+        threshold=given,
+        net_benefit=net_benefit,
+        low=np.maximum(net_benefit - margin, -odds),
+        high=np.minimum(net_benefit + margin, 1.0),
+        act_on_all=rate - odds * (1.0 - rate),
+        level=level,
+    )
 
 
 def automation_curve(
@@ -417,38 +496,65 @@ def automation_curve(
     price = check_number(abstain, "abstain", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     table = 1.0 - np.eye(rows.n_classes) if costs is None else check_costs(costs, rows.n_classes, function)
-    expected, paid, wrong, action = _decide(rows, table, None)
+    decided = _decide(rows, table, None)
     weight = rows.weights
-    order = np.argsort(expected, kind="stable")
+    order = np.argsort(decided.expected_cost, kind="stable")
     order = order[weight[order] > 0.0]
-    last = _ends(expected[order], n_points)
-    automated, mistakes, squares, squared_mistakes = (
-        np.cumsum(terms[order])[last] for terms in (weight, weight * wrong, weight**2, weight**2 * wrong)
-    )
+    last = _ends(decided.expected_cost[order], n_points)
+
+    def up_to_points(terms: Vector) -> Vector:
+        """The sums of terms (…, rows) over the rows that are automated at each point."""
+        return np.asarray(np.cumsum(terms[..., order], axis=-1)[..., last])
+
+    automated = up_to_points(weight)
+    mistakes = up_to_points(weight * decided.is_wrong)
+    squared_weight = up_to_points(weight**2)
+    squared_mistakes = up_to_points(weight**2 * decided.is_wrong)
     errors = mistakes / automated
-    of_outcomes = outcome_weights(*(x[:, None] for x in (automated, mistakes, squares, squared_mistakes)))
-    sizes = effective_size(errors, automated, *(x[:, 0] for x in of_outcomes))
-    sums = [np.cumsum(each[:, order], axis=1)[:, last] for each in _moments(rows, paid, action, table)]
+    # Every point is a group of its own: the last axis has one entry.
+    of_mistakes, of_others = outcome_weights(
+        weight=automated[:, None],
+        correct=mistakes[:, None],
+        squared_weight=squared_weight[:, None],
+        squared_correct=squared_mistakes[:, None],
+    )
+    sizes = effective_size(errors, automated, of_mistakes[:, 0], of_others[:, 0])
+    error_low, error_high = wilson(errors, sizes, level)
+    sums = [up_to_points(moments) for moments in _moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
-    left = np.stack([weight.sum() - automated, np.square(weight).sum() - squares])
-    sums[0] += (left[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
+    undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])
+    sums[0] += (undecided[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
     limits = (min(price, float(table.min())), max(price, float(table.max())))
-    cost, _, low, high = _ends_of_costs(sums, table, level, limits)
-    intervals = (errors, *wilson(errors, sizes, level), cost, low, high)
-    return AutomationCurve(automated / weight.sum(), expected[order][last], *intervals, level)
+    costs_of_points = _interval_of_costs(sums, table, level, limits)
+    return AutomationCurve(
+        share=automated / weight.sum(),
+        highest_expected_cost=decided.expected_cost[order][last],
+        error=errors,
+        error_low=error_low,
+        error_high=error_high,
+        cost=costs_of_points.mean,
+        cost_low=costs_of_points.low,
+        cost_high=costs_of_points.high,
+        level=level,
+    )
 
 
 def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:
     """The sums of some terms over the rows with a p at or above each threshold, as a decimal is in any precision."""
     order = np.argsort(p, kind="stable")
-    at = np.searchsorted(p[order], reached_from(thresholds), side="left")
-    before = [np.concatenate([[0.0], np.cumsum(each[order])]) for each in terms]
-    return [sums[-1] - sums[at] for sums in before]
+    first = np.searchsorted(p[order], reached_from(thresholds), side="left")
+    sums = []
+    for term in terms:
+        sum_below = np.concatenate([[0.0], np.cumsum(term[order])])
+        sums.append(sum_below[-1] - sum_below[first])
+    return sums
 
 
 def _ends(ordered: Vector, n_points: int) -> Any:
     """About `n_points` places at which a value that is not the next one ends, the last place among them."""
     rounding = 1e-12 * (1.0 + np.abs(ordered[1:]))
     ends = np.append(np.flatnonzero(np.diff(ordered) > rounding), len(ordered) - 1)
-    wanted = np.linspace(0, len(ordered) - 1, min(n_points, len(ordered)) + 1)[1:] if n_points < len(ordered) else ends
+    if n_points >= len(ordered):
+        return ends
+    wanted = np.linspace(0, len(ordered) - 1, n_points + 1)[1:]
     return np.unique(ends[np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)])

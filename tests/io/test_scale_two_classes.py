@@ -73,7 +73,7 @@ def test_the_bounds_of_areas_hold_where_scores_crowd_into_few_cells(width, weigh
         y, w = (rng.random(60) < rng.choice([0.05, 0.5])).astype(np.int64), rng.random(60) if weighted else np.ones(60)
         y[:2] = 0, 1
         histogram = CalibrationHistogram(bits=1).update(y, p, sample_weight=w)
-        sums = BlockSums(histogram, [])
+        sums = BlockSums(histogram=histogram, classes=[], residuals=np.zeros(0), means={})
         area = METRICS["roc_auc"].streamed(sums)
         assert abs(area.value - roc_auc_score(y, p, sample_weight=w)) <= area.bound + 1e-12
         precision = METRICS["average_precision"].streamed(sums)
@@ -85,7 +85,7 @@ def test_distinct_scores_leave_no_doubt():
     _, y, w = rows(500)
     p = np.round(rows(500)[0], 2)
     histogram = CalibrationHistogram().update(y, p, sample_weight=w)
-    sums = BlockSums(histogram, [])
+    sums = BlockSums(histogram=histogram, classes=[], residuals=np.zeros(0), means={})
     for name, peer in (("roc_auc", roc_auc_score), ("average_precision", average_precision_score)):
         found = METRICS[name].streamed(sums)
         assert found.bound == 0.0

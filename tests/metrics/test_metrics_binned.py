@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refocal.metrics import (
     CalibrationHistogram,
-    _bins,
+    bins,
     classwise_ece,
     corp_reliability,
     debiased_ece,
@@ -19,7 +19,7 @@ from refocal.metrics import (
     expected_calibration_error,
     reliability_curve,
 )
-from refocal.metrics._bins import norm_of_gaps, quantile_bins
+from refocal.metrics.bins import norm_of_gaps, quantile_bins
 
 
 def quantile_bins_by_definition(p, weight, n_bins):
@@ -53,9 +53,11 @@ rows = st.lists(
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(rows, st.integers(1, 20), st.sampled_from(["l1", "l2", "max"]), st.sampled_from([1, _bins._MANY]), st.data())
+@given(
+    rows, st.integers(1, 20), st.sampled_from(["l1", "l2", "max"]), st.sampled_from([1, bins.ROWS_TO_SORT]), st.data()
+)
 def test_equal_mass_is_its_definition(rows, n_bins, norm, many, data):
-    with mock.patch.object(_bins, "_MANY", many):
+    with mock.patch.object(bins, "ROWS_TO_SORT", many):
         check_equal_mass(rows, n_bins, norm, data)
 
 
@@ -78,9 +80,9 @@ def test_bins_of_many_rows_are_those_of_a_sort(binary, weighted, monkeypatch):
     y, p = binary
     weight = np.random.default_rng(0).integers(1, 4, len(p)) / 10 if weighted else None
     resolutions = (1, 2, 15, 97)
-    sorted_first = _bins.quantile_bins(p, y, weight, resolutions)
-    monkeypatch.setattr(_bins, "_MANY", 1)
-    for mine, theirs in zip(_bins.quantile_bins(p, y, weight, resolutions), sorted_first, strict=True):
+    sorted_first = bins.quantile_bins(p, y, weight, resolutions)
+    monkeypatch.setattr(bins, "ROWS_TO_SORT", 1)
+    for mine, theirs in zip(bins.quantile_bins(p, y, weight, resolutions), sorted_first, strict=True):
         assert mine.count.tolist() == theirs.count.tolist()
         for name in ("weight", "confidence", "correct", "squared_weight", "squared_correct"):
             np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), rtol=1e-13)

@@ -8,12 +8,12 @@ from scipy import stats
 
 import refocal.metrics as rm
 from refocal.errors import DataError, InputError, ParameterError
-from refocal.metrics import _resampling
-from refocal.metrics._inputs import read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import draw_counts, draw_resamples
+from refocal.metrics import resampling
 from refocal.metrics.bootstrap import MetricRows
+from refocal.metrics.inputs import read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.records import metric_of
+from refocal.metrics.resampling import draw_counts, draw_resamples
 
 NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
 
@@ -85,7 +85,7 @@ def test_counts_are_those_of_draws_with_replacement():
 
 def test_resamples_are_the_same_whether_they_are_kept_or_not(monkeypatch):
     kept = list(draw_resamples(50, 20, seed=3))
-    monkeypatch.setattr(_resampling, "_KEPT", 0)
+    monkeypatch.setattr(resampling, "_KEPT", 0)
     np.testing.assert_array_equal(list(draw_resamples(50, 20, seed=3)), kept)
 
 

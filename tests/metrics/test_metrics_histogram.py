@@ -9,8 +9,8 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
-from refocal.metrics._histogram_cells import Cells, ordered_key
 from refocal.metrics.histogram import _compensated_add
+from refocal.metrics.histogram_cells import Cells, ordered_key
 
 
 def compare(y, p, n_bins=15, weight=None):

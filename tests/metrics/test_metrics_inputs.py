@@ -16,7 +16,7 @@ import torch
 import refocal.metrics as rm
 from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
-from refocal.metrics._inputs import SUM_TOLERANCE
+from refocal.metrics.inputs import SUM_TOLERANCE
 
 MEASURES = [
     rm.accuracy,

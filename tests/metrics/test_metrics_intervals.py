@@ -9,8 +9,8 @@ import pytest
 
 import refocal.metrics as rm
 from refocal.errors import ParameterError
-from refocal.metrics._bins import Bins, bins_of
-from refocal.metrics._inputs import read_probabilities
+from refocal.metrics.bins import Bins, bins_of
+from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.intervals import _smoothed_gaps, share_interval
 from refocal.metrics.smooth import _kernel
 from refocal.metrics.squared import gap_squares, standard_error

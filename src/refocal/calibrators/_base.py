@@ -30,7 +30,7 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._classes import named_classes, order_of_columns
-from refocal.calibrators._description import fit_warnings, html_of_fit
+from refocal.calibrators._description import fit_warnings
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, probabilities_of
@@ -403,6 +403,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shown: str = super()._repr_html_inner()
         if not hasattr(self, "fit_report_"):
             return shown
+        from refocal.report.fitted import html_of_fit
+
         has_chart = self.input in ("logits", "probabilities")
         return f"<div>{shown}{html_of_fit(self.chain_, self.fit_report_, has_chart)}</div>"
 

@@ -1,15 +1,12 @@
-"""The description of a fitted calibrator, for the terminal and for notebooks, there with a small chart of its map."""
+"""The description of a fitted calibrator in words and rows of a table, for the terminal and for notebooks."""
 
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from refocal._svg import FIRST, Axes, Line, Plot
-from refocal.maps import log_softmax
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest
 from refocal.maps.steps import Focal, Temperature
@@ -107,42 +104,3 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
         return f"on {report['n_samples']:,} known labels{of_rows}, {report['n_labels']:,} a row", rows
     absent = f", {report['n_absent_classes']:,} of them without a row" if "n_absent_classes" in report else ""
     return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes{absent}", rows
-
-
-def map_chart(chain: Chain, n_classes: int) -> str:
-    """The calibrated probability of a class while the others are equally probable: one curve per class.
-
-    >>> from refocal.maps.steps import Temperature
-    >>> map_chart(Chain((Temperature(2.0),)), 3).count("<path")
-    3
-    """
-    plot = Plot(
-        (0, 1), (0, 1), [Axes("probability before", "after"), Line([0, 1], [0, 1], dash="4 3")], size=(320, 280)
-    )
-    most_classes = 10  # more curves would be unreadable
-    log_odds = np.linspace(-7.0, 7.0, 57)
-    shown = min(n_classes, most_classes)
-    curves = {}
-    for label in range(shown):
-        logits = np.zeros((len(log_odds), n_classes))
-        logits[:, label] = log_odds + np.log(n_classes - 1)
-        before = np.exp(np.asarray(log_softmax(logits))[:, label])
-        after = np.exp(np.asarray(chain.log_probabilities(logits))[:, label])
-        curves[tuple(after.round(4).tolist())] = before  # classes with the same curve share one
-    for after, before in curves.items():
-        plot.marks.append(Line(before.tolist(), after, FIRST, 1.6 if len(curves) == 1 else 0.9))
-    of = "all classes" if len(curves) == 1 else f"{shown} of {n_classes} classes" if shown < n_classes else "each class"
-    plot.description = f"The probability of a class after calibration against that before it, of {of}."
-    return plot.svg()
-
-
-def html_of_fit(chain: Chain, report: dict[str, Any], has_chart: bool) -> str:
-    """The fitted parameters, a table of the measures, and a chart of the map unless the model is multi-label."""
-    on, rows = report_rows(report)
-    head = "".join(f"<th>{escape(text)}</th>" for text in ((on, "before", "after") if rows else (on,)))
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.get("sentences", ()))
-    chart = f'<div style="max-width:20rem">{map_chart(chain, report["n_classes"])}</div>' if has_chart else ""
-    sides = f'<div style="display:flex;flex-wrap:wrap;gap:1.5rem;align-items:start">{table}{chart}</div>'
-    return f"<p>{escape(describe(chain))}</p>{sides}{said}"

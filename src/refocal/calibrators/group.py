@@ -19,7 +19,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
-from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
+from refocal.engine.scoring import ENTRIES, MEASURED, measure_predictions
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.fitting.logistic import LEAST_RISE, fit_logistic
 from refocal.maps.chain import Chain
@@ -273,7 +273,7 @@ def _measures_after(rows: Block, chain: Chain, slope: Vector, intercept: Vector)
         confidence=np.concatenate([part.confidence for part in predictions]),
         squares=np.concatenate([part.squares for part in predictions]),
     )
-    values = measure_rows(together, np.concatenate(correct), rows).tolist()
+    values = measure_predictions(together, np.concatenate(correct), rows).tolist()
     return dict(zip(MEASURED, values, strict=True))
 
 

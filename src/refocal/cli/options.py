@@ -325,7 +325,7 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     import numpy as np
 
     from refocal.calibrators._classes import InOrder, order_of_columns
-    from refocal.evaluate._measure import log_proba
+    from refocal.evaluate.predicted import log_proba
 
     order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "probabilities_of")
     predictor = calibrator if calibrator is None or order is None else InOrder(calibrator, order)

@@ -13,7 +13,7 @@ from refocal._arrays import Flags, Indices, Vector, as_array, to_numpy
 from refocal._validation import check_finite, check_integer, check_one_column, check_option, check_shape, whole_numbers
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
-from refocal.metrics._bins import uniform_index
+from refocal.metrics.bins import uniform_index
 
 PER_DETECTION = ", one row for each detection"
 SIZES = ("small", "medium", "large")

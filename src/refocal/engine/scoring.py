@@ -26,31 +26,56 @@ from refocal.engine.block import Block, RowPredictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.program import program_for
+from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Temperature
-from refocal.metrics._bins import norm_of_gaps, quantile_bins
+from refocal.metrics.bins import norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram
-
-ChainPredictions = tuple[RowPredictions, Array]
-"""The measured predictions of some rows, and which of them are correct."""
 
 MEASURED = ("log_loss", "ece", "brier_score", "accuracy")
 """What is measured of a chain, in this order."""
 
-# Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
-# small enough.
-SEARCH_BITS, FINE_BITS, REPORT_BITS = 6, 10, 12
-# Where answers are sent between processes, a report begins with coarse cells: a second pass cuts the few that matter.
-TRAVELLING_BITS = 4
-ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
-# The number of points measured in one pass.
+SEARCH_BITS = 6
+"""Bits of the histogram cells while a search compares many points."""
+FINE_BITS = 10
+"""Bits of the histogram cells in the final comparison of a search."""
 POINTS = 16
-# The number of rows processed at a time: a few numbers per row and chain are held. And the number of scores.
-PART_ROWS, ENTRIES = 1 << 18, 1 << 18
-# Probabilities below this may have lost digits in single precision.
-TINY = 1e-30
-# Where all classes but the top have less than this together, its own probability is computed from theirs.
-SURE = 1e-3
+"""The number of points (γ, T) measured in one pass."""
+ENTRIES = 1 << 18
+"""The number of scores that are processed at a time on a CPU, so that temporaries stay in the cache."""
+PART_ROWS = 1 << 18
+"""The number of rows whose predictions are held at a time: a few numbers per row and chain."""
+SMALLEST_SINGLE = 1e-30
+"""Probabilities below this may have lost digits in single precision, whose smallest normal number is 1.2e-38."""
+
+
+class ChainPredictions(NamedTuple):
+    """The measured predictions of a chain for some rows, and which of them are correct."""
+
+    rows: RowPredictions
+    correct: Array
+
+
+class FocalEnd(NamedTuple):
+    """A chain cut before the temperature and the focal map at its end: the `steps` before these, and γ and T."""
+
+    steps: tuple[Step, ...]
+    gamma: float
+    temperature: float
+
+    @classmethod
+    def of(cls, chain: Chain) -> FocalEnd:
+        """The end of a chain; γ is 0 and T is 1 where it has no such steps."""
+        steps = chain.steps
+        gamma = 0.0
+        temperature = 1.0
+        if steps and isinstance(last := steps[-1], Focal):
+            gamma = last.gamma
+            steps = steps[:-1]
+        if steps and isinstance(last := steps[-1], Temperature):
+            temperature = last.temperature
+            steps = steps[:-1]
+        return cls(steps, gamma, temperature)
 
 
 def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False) -> list[ChainPredictions]:
@@ -60,101 +85,126 @@ def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False
     precision. A temperature and a focal map at the end of a chain are computed by the engine of the block, which shares
     the softmax of chains that differ in γ alone.
     """
-    ends = [_focal_end(chain) for chain in chains]
-    found: dict[int, ChainPredictions] = {}
-    for i, (chain, (steps, _, temperature)) in enumerate(zip(chains, ends, strict=True)):
-        if steps:
-            found[i] = _by_parts(chain, block, rough)
-        elif i not in found:
-            same = [j for j, end in enumerate(ends) if (end[0], end[2]) == ((), temperature)]
-            gammas = tuple(ends[j][1] for j in same)
-            rows = block.predictions(gammas, temperature, rough=rough, there=True)
-            found |= {j: (each, block.tops.correct) for j, each in zip(same, rows, strict=True)}
-    return [found[i] for i in range(len(chains))]
+    ends = [FocalEnd.of(chain) for chain in chains]
+    predictions: dict[int, ChainPredictions] = {}
+    for i, (chain, end) in enumerate(zip(chains, ends, strict=True)):
+        if end.steps:
+            predictions[i] = _predict_in_parts(chain, block, rough)
+        elif i not in predictions:
+            same_temperature = [
+                j for j, other in enumerate(ends) if not other.steps and other.temperature == end.temperature
+            ]
+            gammas = tuple(ends[j].gamma for j in same_temperature)
+            rows_of_gammas = block.predictions(gammas, end.temperature, rough=rough, there=True)
+            for j, rows in zip(same_temperature, rows_of_gammas, strict=True):
+                predictions[j] = ChainPredictions(rows, block.tops.correct)
+    return [predictions[i] for i in range(len(chains))]
 
 
-def _focal_end(chain: Chain) -> tuple[tuple[Step, ...], float, float]:
-    """The steps of a chain without a temperature and a focal map at its end; and γ and T of these."""
-    steps, gamma, temperature = chain.steps, 0.0, 1.0
-    if steps and isinstance(last := steps[-1], Focal):
-        steps, gamma = steps[:-1], last.gamma
-    if steps and isinstance(last := steps[-1], Temperature):
-        steps, temperature = steps[:-1], last.temperature
-    return steps, gamma, temperature
-
-
-def _by_parts(chain: Chain, block: Block, rough: bool) -> ChainPredictions:
+def _predict_in_parts(chain: Chain, block: Block, rough: bool) -> ChainPredictions:
     """The predictions of a chain that has other steps, some rows at a time."""
-    steps, gamma, temperature = _focal_end(chain)
+    entries = 4 * GPU_PART if block.on_gpu else ENTRIES
     parts = []
-    for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART if block.on_gpu else ENTRIES):
-        logits, labels = block.logits[rows, :], block.labels[rows]
-        if is_torch(logits) and not block.on_gpu:  # bfloat16, which NumPy lacks
-            logits, labels = to_numpy(logits), to_numpy(labels)
-        found = _measured_there(chain, logits, labels) if block.on_gpu else _compiled(chain, logits, labels, rough)
-        if found is None:
-            part = Block(Chain(steps).scores(logits), labels)
-            found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
-        parts.append(found)
-    *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
-    return RowPredictions(*columns), block.tops.correct if chain.keeps_order else correct
+    for rows in row_blocks(block.n_rows, block.n_classes, entries):
+        logits = block.logits[rows, :]
+        labels = block.labels[rows]
+        if block.on_gpu:
+            parts.append(_predict_on_gpu(chain, logits, labels))
+            continue
+        if is_torch(logits):  # bfloat16, which NumPy lacks
+            logits = to_numpy(logits)
+            labels = to_numpy(labels)
+        compiled = _predict_compiled(chain, logits, labels, rough)
+        parts.append(_predict_with_arrays(chain, logits, labels) if compiled is None else compiled)
+    predictions = _concatenate(parts)
+    if chain.keeps_order:
+        return ChainPredictions(predictions.rows, block.tops.correct)
+    return predictions
 
 
-def _compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -> tuple[Array, ...] | None:
+def _concatenate(parts: Sequence[ChainPredictions]) -> ChainPredictions:
+    """The predictions of all parts, one part after the other."""
+    correct = [part.correct for part in parts]
+    columns = zip(*(part.rows for part in parts), strict=True)
+    rows = RowPredictions(*(namespace(*column).concat(column) for column in columns))
+    return ChainPredictions(rows, namespace(*correct).concat(correct))
+
+
+def _predict_compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -> ChainPredictions | None:
     """The measured predictions of a few rows by the compiled engine, in single precision where that suffices.
 
     None where it does not know all steps, or where a probability of a label has lost its digits.
     """
     if not isinstance(logits, np.ndarray):
         return None
-    index = np.arange(len(labels))
-    for dtype in (np.float32, np.float64) if rough and logits.dtype == np.float32 else (np.float64,):
-        x = logits.astype(dtype, copy=False)
-        found = None if program_for(chain, x).before.steps else apply(chain, x)
-        if found is None:
+    may_be_single = rough and logits.dtype == np.float32
+    for dtype in (np.float32, np.float64) if may_be_single else (np.float64,):
+        scores = logits.astype(dtype, copy=False)
+        if program_for(chain, scores).before.steps:
             continue
-        p = found.probabilities
-        at_label, at, squares = p[index, labels].astype(np.float64), p.argmax(axis=1), np.einsum("ij,ij->i", p, p)
-        if at_label.min() < (TINY if p.itemsize == 4 else 0.0) or not at_label.all():
+        applied = apply(chain, scores)
+        if applied is None:
             continue
-        confidence = p[index, at].astype(np.float64)
-        if p.itemsize == 4:  # next to 1 it has few digits, where what the others have together has all
-            p[index, at] = 0.0
-            rest = p @ np.ones(p.shape[1], dtype=p.dtype)
-            confidence = np.where(rest < SURE, 1.0 - rest, confidence)
-        return np.log(at_label), confidence, squares.astype(np.float64), at == labels
+        p = applied.probabilities
+        is_single = p.itemsize == 4
+        index = np.arange(len(labels))
+        label_p = p[index, labels].astype(np.float64)
+        if label_p.min() < (SMALLEST_SINGLE if is_single else 0.0) or not label_p.all():
+            continue
+        top = p.argmax(axis=1)
+        squares = np.einsum("ij,ij->i", p, p)
+        confidence = p[index, top].astype(np.float64)
+        if is_single:
+            # Next to 1 a confidence has few digits, where the probabilities of the other classes have all of theirs.
+            p[index, top] = 0.0
+            others = p @ np.ones(p.shape[1], dtype=p.dtype)
+            confidence = np.where(others < 1e-3, 1.0 - others, confidence)
+        rows = RowPredictions(np.log(label_p), confidence, squares.astype(np.float64))
+        return ChainPredictions(rows, top == labels)
     return None
 
 
-def _measured_there(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...]:
+def _predict_with_arrays(chain: Chain, logits: Array, labels: Array) -> ChainPredictions:
+    """The same with the array library of the logits."""
+    end = FocalEnd.of(chain)
+    part = Block(Chain(end.steps).scores(logits), labels)
+    (rows,) = part.predictions((end.gamma,), end.temperature, there=True)
+    return ChainPredictions(rows, part.tops.correct)
+
+
+def _predict_on_gpu(chain: Chain, logits: Array, labels: Array) -> ChainPredictions:
     """The same on a GPU; only where the probability of the label is tiny is its logarithm computed apart."""
-    x = as_floating(logits, "logits", "fit")[0]
-    found = apply(chain, x)
-    p = chain.probabilities(x) if found is None else found.probabilities
-    confidence, at = p.max(-1)
-    of_label = take_label(p, labels).double()
-    tiny = of_label < TINY
-    log_p = of_label.log()
-    if bool(tiny.any()):
-        log_p[tiny] = take_label(chain.log_probabilities(x[tiny]), labels[tiny]).double()
-    return log_p, confidence.double(), (p * p).sum(-1).double(), at == labels
+    scores = as_floating(logits, "logits", "fit")[0]
+    applied = apply(chain, scores)
+    p = chain.probabilities(scores) if applied is None else applied.probabilities
+    confidence, top = p.max(-1)
+    label_p = take_label(p, labels).double()
+    label_log_p = label_p.log()
+    is_tiny = label_p < SMALLEST_SINGLE
+    if bool(is_tiny.any()):
+        log_p = chain.log_probabilities(scores[is_tiny])
+        label_log_p[is_tiny] = take_label(log_p, labels[is_tiny]).double()
+    rows = RowPredictions(label_log_p, confidence.double(), (p * p).sum(-1).double())
+    return ChainPredictions(rows, top == labels)
 
 
-def squared_errors(found: RowPredictions, block: Block) -> Array:
-    """The Brier score of each row; for two classes that of class 1 alone."""
-    xp = namespace(found.label_log_p)
+def squared_errors(predictions: RowPredictions, block: Block) -> Array:
+    """The Brier score of each row, Σ_k p_k² - 2 p_label + 1; for two classes that of class 1 alone, (1 - p_label)²."""
+    xp = namespace(predictions.label_log_p)
     if block.n_classes == 2:
-        return xp.expm1(found.label_log_p) ** 2
-    return found.squares - 2.0 * xp.exp(found.label_log_p) + 1.0
+        return xp.expm1(predictions.label_log_p) ** 2
+    return predictions.squares - 2.0 * xp.exp(predictions.label_log_p) + 1.0
 
 
-def measured_on(found: RowPredictions, correct: Array, block: Block) -> tuple[Array, Array]:
+def measured_on(predictions: RowPredictions, correct: Array, block: Block) -> tuple[Array, Array]:
     """What the ECE is measured on: the probability of class 1 of two, or else of the top class; and what happened."""
     if block.n_classes != 2:
-        return found.confidence, correct
-    xp, happened = namespace(found.confidence), in_library_of(correct, block.labels) == 1
+        return predictions.confidence, correct
+    xp = namespace(predictions.confidence)
+    happened = in_library_of(correct, block.labels) == 1
     # Not from the label's probability: equal scores would differ in their last digit by what happened.
-    return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
+    p = xp.where(correct == happened, predictions.confidence, 1.0 - predictions.confidence)
+    return p, happened
 
 
 def mean_error(p: Array, happened: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> float:
@@ -163,41 +213,50 @@ def mean_error(p: Array, happened: Array, weight: Vector | None, resolutions: tu
     return sum(errors) / len(errors)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChainSums:
-    """Sums over rows for each chain: of weights, and of log-loss, Brier score and accuracy (3, chains)."""
+    """Sums over rows: of weights, and for each chain of log-loss, Brier score and accuracy, (3, chains).
+
+    `histograms` count what the ECE of each chain is measured on; there are none where it is not asked for.
+    """
 
     weight: float
     sums: Vector
     histograms: list[CalibrationHistogram]
 
+    def merge(self, other: ChainSums) -> ChainSums:
+        """The sums over the rows of both."""
+        pairs = zip(self.histograms, other.histograms, strict=True)
+        return ChainSums(
+            weight=self.weight + other.weight,
+            sums=self.sums + other.sums,
+            histograms=[mine.merge(theirs) for mine, theirs in pairs],
+        )
+
 
 def sums_of(
-    block: Block, chains: Sequence[Chain], cells: Sequence[CalibrationHistogram], rough: bool = False
+    block: Block, chains: Sequence[Chain], empty_histograms: Sequence[CalibrationHistogram], rough: bool = False
 ) -> ChainSums:
-    """Sums over a block; `cells` are empty histograms, one per chain, or none."""
-    total = ChainSums(0.0, np.zeros(()), [each.fresh() for each in cells])
+    """Sums over a block; `empty_histograms` have the cells to count in, one for each chain, or there are none."""
+    total_weight = 0.0
+    total_sums = np.zeros((3, len(chains)))
+    histograms = [empty.fresh() for empty in empty_histograms]
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
-        part, terms = block.take(rows), []
-        for i, (found, correct) in enumerate(predictions_of(chains, part, rough=rough)):
-            terms.append((-found.label_log_p, squared_errors(found, part), correct.astype(np.float64)))
-            if cells:
-                p, happened = measured_on(found, correct, part)
+        part = block.take(rows)
+        terms = []  # (chains, 3, rows)
+        for i, (predictions, correct) in enumerate(predictions_of(chains, part, rough=rough)):
+            log_loss = -predictions.label_log_p
+            brier = squared_errors(predictions, part)
+            accuracy = correct.astype(np.float64)
+            terms.append((log_loss, brier, accuracy))
+            if histograms:
+                p, happened = measured_on(predictions, correct, part)
                 # Rounding may leave a little more than 1.
-                total.histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, part.weight)
+                histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, part.weight)
         weight = part.weights
-        total.weight += float(weight.sum())
-        total.sums = total.sums + np.array(terms).transpose(1, 0, 2) @ weight
-    return total
-
-
-def join_sums(first: ChainSums, second: ChainSums) -> ChainSums:
-    """The sums over the rows of both."""
-    return ChainSums(
-        first.weight + second.weight,
-        first.sums + second.sums,
-        [mine.merge(other) for mine, other in zip(first.histograms, second.histograms, strict=True)],
-    )
+        total_weight += float(weight.sum())
+        total_sums = total_sums + np.array(terms).transpose(1, 0, 2) @ weight
+    return ChainSums(total_weight, total_sums, histograms)
 
 
 class Measures(NamedTuple):
@@ -210,15 +269,18 @@ class Measures(NamedTuple):
     """Empty histograms with a smaller bound, where one is asked for and needed."""
 
 
-def measures(found: ChainSums, resolutions: tuple[int, ...], refine: bool = False) -> Measures:
+def measures(total: ChainSums, resolutions: tuple[int, ...], refine: bool = False) -> Measures:
     """The measures from sums; the ECE is the mean of those at these numbers of bins, and 0 without any."""
-    means = found.sums / found.weight
-    cut = [[histogram.equal_mass(n) for n in resolutions] for histogram in found.histograms]
-    ece = [np.mean([each.ece for each in of_chain]) for of_chain in cut] or 0.0
-    bound = max((each.error_bound for of_chain in cut for each in of_chain), default=0.0)
-    is_off = refine and bound > ECE_BOUND
-    finer = tuple(each.refined(n_bins=max(resolutions)) for each in found.histograms if is_off)
-    return Measures(np.insert(means, 1, ece, axis=0), bound, finer)
+    means = total.sums / total.weight
+    eces = []
+    bounds = []
+    for histogram in total.histograms:
+        at_resolutions = [histogram.equal_mass(n_bins) for n_bins in resolutions]
+        eces.append(np.mean([equal_mass.ece for equal_mass in at_resolutions]))
+        bounds += [equal_mass.error_bound for equal_mass in at_resolutions]
+    bound = max(bounds, default=0.0)
+    finer = finer_cells(total.histograms, bound, max(resolutions)) if refine and bounds else ()
+    return Measures(np.insert(means, 1, eces or 0.0, axis=0), bound, finer)
 
 
 def measure_chains(
@@ -231,30 +293,41 @@ def measure_chains(
 ) -> Vector:
     """The `MEASURED` of each chain, (4, chains).
 
-    The ECE is the mean of those at several numbers of bins; 0 for none. It is exact in memory and known to 1e-4 in
-    blocks; given `bits`, it comes from one histogram of so many, except on a GPU, where a sort takes less time.
+    The ECE is the mean of those at several numbers of bins; 0 for none. It is exact in memory and known to
+    `ECE_TOLERANCE` in blocks; given `bits`, it comes from one histogram of so many, except on a GPU, where a sort takes
+    less time.
     """
     if isinstance(dataset, Block) and (bits is None or dataset.on_gpu):
-        found = predictions_of(chains, dataset, rough=rough)
-        return np.array([measure_rows(*each, dataset, resolutions) for each in found]).T
-    first = bits or (TRAVELLING_BITS if dataset.answers_travel else REPORT_BITS)
-    cells = (CalibrationHistogram(bits=first),) * len(chains) if resolutions else ()
-    for _ in range(1 + MAX_REFINEMENTS):
-        task = partial(sums_of, chains=chains, cells=cells, rough=rough)
-        finish = partial(measures, resolutions=resolutions, refine=bits is None)
-        measured: Measures = dataset.reduce(Pass(task, join_sums, finish))
-        if not measured.finer:
-            break
-        cells = measured.finer
-    return measured.values
+        predictions = predictions_of(chains, dataset, rough=rough)
+        values = [measure_predictions(rows, correct, dataset, resolutions) for rows, correct in predictions]
+        return np.array(values).T
+    # Where answers are sent between processes, coarse cells come first: a second pass cuts the few that matter.
+    bits_of_travellers = 4
+    first_bits = bits or (bits_of_travellers if dataset.answers_travel else REPORT_BITS)
+    n_histograms = len(chains) if resolutions else 0
+    finish = partial(measures, resolutions=resolutions, refine=bits is None)
+
+    def one_pass(empty_histograms: Sequence[CalibrationHistogram]) -> Measures:
+        count = partial(sums_of, chains=chains, empty_histograms=empty_histograms, rough=rough)
+        measured: Measures = dataset.reduce(Pass(count, ChainSums.merge, finish))
+        return measured
+
+    empty_histograms = (CalibrationHistogram(bits=first_bits),) * n_histograms
+    return repeat_with_finer_cells(one_pass, empty_histograms, 1 + MAX_REFINEMENTS).values
 
 
-def measure_rows(found: RowPredictions, correct: Array, block: Block, resolutions: tuple[int, ...] = (15,)) -> Vector:
-    """The `MEASURED` of predictions in memory."""
-    ece = mean_error(*measured_on(found, correct, block), block.weight, resolutions) if resolutions else 0.0
-    hits = namespace(correct).astype(correct, found.squares.dtype)
-    brier, accuracy = block.average(squared_errors(found, block)), block.average(hits)
-    return np.array([-block.average(found.label_log_p), ece, brier, accuracy])
+def measure_predictions(
+    predictions: RowPredictions, correct: Array, block: Block, resolutions: tuple[int, ...] = (15,)
+) -> Vector:
+    """The `MEASURED` of predictions in memory, (4,)."""
+    ece = 0.0
+    if resolutions:
+        p, happened = measured_on(predictions, correct, block)
+        ece = mean_error(p, happened, block.weight, resolutions)
+    log_loss = -block.average(predictions.label_log_p)
+    brier = block.average(squared_errors(predictions, block))
+    accuracy = block.average(namespace(correct).astype(correct, predictions.squares.dtype))
+    return np.array([log_loss, ece, brier, accuracy])
 
 
 def score_points(
@@ -262,8 +335,10 @@ def score_points(
 ) -> Vector:
     """Log-loss and error of points (γ, T), (2, points): the ECE, or the Brier score without numbers of bins."""
     chains = [Chain((Temperature(temperature), Focal(gamma))) for gamma, temperature in points]
-    parts = [
-        measure_chains(dataset, chains[first : first + POINTS], resolutions, bits=bits)
-        for first in range(0, len(chains), POINTS)
-    ]
-    return np.concatenate(parts, axis=1)[[0, 1 if resolutions else 2]]
+    parts = []
+    for first in range(0, len(chains), POINTS):
+        parts.append(measure_chains(dataset, chains[first : first + POINTS], resolutions, bits=bits))
+    values = np.concatenate(parts, axis=1)
+    log_loss = values[MEASURED.index("log_loss")]
+    error = values[MEASURED.index("ece" if resolutions else "brier_score")]
+    return np.stack([log_loss, error])

@@ -20,9 +20,11 @@ from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, ti
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError, RefocalError, ShapeError
+from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
-from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
+from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
+from refocal.evaluate._results import SEED, Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.summary import sign
@@ -31,7 +33,7 @@ from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
-from refocal.metrics._inputs import check_level
+from refocal.metrics.inputs import check_level
 
 __all__ = ["compare", "evaluate"]
 
@@ -117,20 +119,27 @@ def compare(
         expected = f"{type(validation).__name__}, as the validation rows"
         raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
     if isinstance(validation, MultiLabelPredictions):
-        names, n_validation = label_methods(methods), validation.n_known
+        names = label_methods(methods)
+        n_validation = validation.n_known
     else:
-        names, n_validation = chosen_methods(methods), len(validation)
+        names = chosen_methods(methods)
+        n_validation = len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    report, failures = progress or (lambda *_: None), Failures(names, chosen)
+    report = progress or (lambda *_: None)
+    failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
-    found = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
-    run, failed = found.run | same_rows(validation, test), failures.reasons | found.failed
-    return replace(found, n_validation=n_validation, run=run, failed=failed)
+    evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
+    return replace(
+        evaluation,
+        n_validation=n_validation,
+        run=evaluation.run | same_rows(validation, test),
+        failed=failures.reasons | evaluation.failed,
+    )
 
 
 def _fit_all(
@@ -148,7 +157,8 @@ def _fit_all(
         report(before + share, 2 * len(names) + 2, what)
 
     for i, name in enumerate(names):
-        start, tell = time.perf_counter(), partial(told, i, f"fitting {name}")
+        start = time.perf_counter()
+        tell = partial(told, i, f"fitting {name}")
         tell(0.0)
         with failures.of(name):
             if isinstance(validation, MultiLabelPredictions):
@@ -196,36 +206,37 @@ def evaluate(
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
         test = test.pooled()
-    report, failures = progress or (lambda *_: None), Failures(calibrators, chosen)
+    report = progress or (lambda *_: None)
+    failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
     if isinstance(test, BlockedDataset):
-        found = measure_blocks(test, _in_order(usable, test), report, **options)
+        results = measure_in_blocks(test, _in_order(usable, test), report, **options)
     else:
-        found = measure_rows(test, _in_order(usable, test), report, failures.of, **options)
-    warn_of_groups(usable, found.groups)
+        results = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
+    warn_of_groups(usable, results.groups)
     # On fewer rows the intervals of differences do not hold either: they rest on means of many rows being normal.
-    can_recommend = found.n_rows >= FEW_ROWS and not all(
-        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in found.of.values()
+    can_recommend = results.n_rows >= FEW_ROWS and not all(
+        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in results.of.values()
     )
     if chosen is not None:
         picked = chosen
     elif can_recommend:
-        picked = recommended(found.of, usable, test.n_classes, level)
+        picked = recommended(results.of, usable, test.n_classes, level)
     else:
         picked = NONE
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
-    methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
+    methods = [_measured(name, usable[name], results.of, picked, level, seconds.get(name)) for name in results.of]
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
         title=title,
         n_validation=sizes.pop() if len(sizes) == 1 else None,
-        n_test=found.n_rows,
+        n_test=results.n_rows,
         n_classes=test.n_classes,
         class_names=None if test.class_names is None else list(test.class_names),
         input=test.input,
@@ -234,7 +245,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of({**several, **found.notes, **_read(test)}, calibrators),
+        run=run_of({**several, **results.notes, **_read(test)}, calibrators),
         failed=failures.reasons,
     )
 
@@ -311,8 +322,12 @@ def recommended(
 
     def tied(names: list[str], best: str, measure: str) -> list[str]:
         mine = results[best].summaries[measure]
-        found = {name: results[name].summaries[measure].minus(mine, level=level) for name in names if name != best}
-        return [best, *(name for name, each in found.items() if each is not None and sign(each, least=0.0) == 0)]
+        ties = [best]
+        for name in names:
+            difference = None if name == best else results[name].summaries[measure].minus(mine, level=level)
+            if difference is not None and sign(difference, least=0.0) == 0:
+                ties.append(name)
+        return ties
 
     names = list(results)
     limit = (1.0 + LOG_LOSS_SHARE) * results[least(names, "log_loss")].summaries["log_loss"].value
@@ -328,7 +343,7 @@ def recommended(
     names = tied(names, best, "log_loss")
     # Parameters of what was chosen by the data do not count.
     fitted = {name: each for name in names if (each := calibrators[name]) is not None and not each.chooses}
-    sizes = {name: sum(np.size(value) for _, value in each.chain_.parameters()) for name, each in fitted.items()}
+    sizes = {name: _n_parameters(calibrator.chain_) for name, calibrator in fitted.items()}
     return min(names, key=lambda name: sizes.get(name, 0))
 
 
@@ -341,35 +356,58 @@ def _measured(
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
-    mine, described, facts = results[name], None, None
+    result = results[name]
+    described = None
+    facts = None
     if calibrator is not None:
-        chain, parameters = calibrator.chain_, list(calibrator.chain_.parameters())
         described = to_dict(calibrator)
+        parameters = calibrator.chain_.parameters()
         described["fitted"] = {key: value for key, value in parameters if isinstance(value, float)}
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
-        kinds = set(map(type, chain.walk()))
-        kind = "numbers" if kinds <= {Chain, Floor, Focal, Temperature} else "shared"
-        kind = "each class" if kinds & {Affine, LabelLines, OneVsRest} else kind
-        facts = MapFacts(kind, sum(np.size(value) for _, value in parameters), chain.keeps_order)
-    against: list[dict[str, PairedDifference]] = []
-    for other in (results[NONE], results[picked]):
-        found = {key: each.minus(other.summaries[key], level=level) for key, each in mine.summaries.items()}
-        # For some metrics no interval of a difference holds.
-        against.append({key: difference for key, difference in found.items() if difference is not None})
-    details = mine.details(level) if name in (NONE, picked) else {"classes": None}
+        facts = _map_facts(calibrator.chain_)
+    details = result.details(level) if name in (NONE, picked) else None
     return Measured(
         name=name,
         title=title_of(name, calibrator),
         calibrator=described,
-        measures={key: summary.interval(level=level) for key, summary in mine.summaries.items()},
-        values=mine.values,
-        against_none=against[0],
-        against_chosen=against[1],
-        reliability=banded(mine.bins, level),
-        histogram=mine.histogram,
+        measures={key: summary.interval(level=level) for key, summary in result.summaries.items()},
+        values=result.values,
+        against_none=_differences(result, results[NONE], level),
+        against_chosen=_differences(result, results[picked], level),
+        reliability=banded(result.bins, level),
+        histogram=result.histogram,
+        classes=None if details is None else details.classes,
         fit_seconds=fit_seconds,
-        predict_seconds=mine.seconds,
+        predict_seconds=result.seconds,
         map=facts,
-        **details,
+        groups=[] if details is None else details.groups,
+        decisions=None if details is None else details.decisions,
     )
+
+
+def _map_facts(chain: Chain) -> MapFacts:
+    """What a fitted map consists of."""
+    step_types = {type(step) for step in chain.walk()}
+    if step_types & {Affine, LabelLines, OneVsRest}:
+        kind = "each class"
+    elif step_types <= {Chain, Floor, Focal, Temperature}:
+        kind = "numbers"
+    else:
+        kind = "shared"
+    return MapFacts(kind, _n_parameters(chain), chain.keeps_order)
+
+
+def _n_parameters(chain: Chain) -> int:
+    """How many numbers a chain has."""
+    return sum(np.size(value) for _, value in chain.parameters())
+
+
+def _differences(result: Result, other: Result, level: float) -> dict[str, PairedDifference]:
+    """Every metric less that of another method, by its name; for some metrics no interval of a difference holds."""
+    differences = {}
+    for key, summary in result.summaries.items():
+        difference = summary.minus(other.summaries[key], level=level)
+        if difference is not None:
+            differences[key] = difference
+    return differences

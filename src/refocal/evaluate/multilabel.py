@@ -40,7 +40,8 @@ def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibr
     >>> fit_method(rows, "ts-per-label").per_label
     True
     """
-    method, per_label = name.removesuffix(PER_LABEL), name.endswith(PER_LABEL)
+    method = name.removesuffix(PER_LABEL)
+    per_label = name.endswith(PER_LABEL)
     return MultiLabelCalibration(method=method, per_label=per_label, input=validation.input).fit(
         validation.values,
         validation.labels,

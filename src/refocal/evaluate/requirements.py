@@ -63,7 +63,8 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
     >>> parse_requirements(["ece < 2%,log_loss<=ts"])
     [('ece < 2%', 'ece', '<', '2', '%'), ('log_loss<=ts', 'log_loss', '<=', 'ts', '')]
     """
-    parsed, known = [], tuple(name for name, metric in METRICS.items() if metric.shown != "no")
+    parsed = []
+    known = tuple(name for name, metric in METRICS.items() if metric.shown != "no")
     for text in ",".join(requirements).split(",") if requirements else ():
         parts = FORM.fullmatch(text)
         if parts is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate._provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
-from refocal.evaluate.evaluation import Evaluation, GroupRow, Measured
+from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
 
@@ -42,19 +42,21 @@ def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
     >>> [row.name for row in comparison_table(found)]
     ['ts', 'none']
     """
-    rows, numbers = [], []
+    rows = []
+    numbers = []
     if evaluation.positive is None:  # for two classes further measures take the place of γ and T
         known = {key for method in evaluation.methods for key in method.point}
         numbers = [(key, heading) for key, heading in (("gamma", "γ"), ("temperature", "T")) if key in known]
     for method in ranked(evaluation):
-        cells, point = [("method", method.name)], method.point
+        cells = [("method", method.name)]
+        point = method.point
         for key, heading in numbers:
             cells.append((heading, f"{point[key]:.3f}".replace("-", "−") if key in point else "–"))
         for metric in columns(evaluation):
-            found = method.measures[metric.name]
-            cells.append((metric.heading, metric.text(found.value)))
+            interval = method.measures[metric.name]
+            cells.append((metric.heading, metric.text(interval.value)))
             if metric.column_with_interval:
-                cells.append((f"{evaluation.level * 100:g} % interval", metric.interval_text(found)))
+                cells.append((f"{evaluation.level * 100:g} % interval", metric.interval_text(interval)))
         cells.append(("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}"))
         headings, texts = zip(*cells, strict=True)
         rows.append(MethodRow(method.name, headings, texts, method.name == evaluation.chosen))
@@ -65,6 +67,17 @@ def ranked(evaluation: Evaluation) -> list[Measured]:
     """The methods in the order of all tables and charts: the lowest ECE first, for two classes the lowest log-loss."""
     first = columns(evaluation)[0].name
     return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
+
+
+def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
+    """Every class before and after calibration, that of the largest gap after it first; without a gap last."""
+
+    def size_of_gap(pair: tuple[ClassRow, ClassRow]) -> float:
+        _, after = pair
+        return -1.0 if after.gap is None else round(abs(after.gap), 6)
+
+    pairs = zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True)
+    return sorted(pairs, key=size_of_gap, reverse=True)
 
 
 def verdict(evaluation: Evaluation) -> str:
@@ -87,12 +100,15 @@ def verdict(evaluation: Evaluation) -> str:
         if error.low == 0.0:
             return f"The predictions need no calibration: their calibration error (ECE) is {as_it_is} as they are."
         return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
-    old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
+    old = evaluation.before.measures["ece"].value
+    new = after.measures["ece"].value
     side, _ = compared_ece(new - old, after.against_none)
     ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
-    loss, accuracy = after.against_none["log_loss"], after.against_none["accuracy"]
+    loss = after.against_none["log_loss"]
+    accuracy = after.against_none["accuracy"]
     loss_change = change(sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
-    old, new = accuracy.second, accuracy.first
+    old = accuracy.second
+    new = accuracy.first
     kept = f"stays at {percent(new)} %"
     moved = f"{'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
     return f"{capital(after.title)} {ece_change} and {loss_change}; accuracy {kept if old == new else moved}."
@@ -100,8 +116,11 @@ def verdict(evaluation: Evaluation) -> str:
 
 def _verdict_of_two(evaluation: Evaluation) -> str:
     """Whether the mean probability is right, and what the method that is shown does about it and to the log-loss."""
-    after, bias, name = evaluation.after, evaluation.before.measures["mean_bias"], positive_name(evaluation)
-    mean, rate = percent(mean_probability(evaluation, evaluation.before)), percent(evaluation.rate)
+    after = evaluation.after
+    bias = evaluation.before.measures["mean_bias"]
+    name = positive_name(evaluation)
+    mean = percent(mean_probability(evaluation, evaluation.before))
+    rate = percent(evaluation.rate)
     first = f"The mean probability of {name}, {mean} %, agrees with its rate, {rate} %"
     if not bias.low <= 0.0 <= bias.high:
         off = f"{percent(abs(bias.value))} points too {'high' if bias.value > 0 else 'low'}"
@@ -138,7 +157,8 @@ def recommendation(evaluation: Evaluation) -> str:
     >>> recommendation(found)[:43]
     'Recommendation: ts (temperature scaling), t'
     """
-    best, two = evaluation.after, evaluation.positive is not None
+    best = evaluation.after
+    two = evaluation.positive is not None
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
@@ -165,7 +185,8 @@ def recommendation(evaluation: Evaluation) -> str:
     if two:
         tested = second.against_chosen["log_loss"]
         seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= 5e-5 else "below 0.0001"
-        side, difference = sign(tested, least=0.0), f"{seen}, {p_value_text(tested.p_value)}"
+        side = sign(tested, least=0.0)
+        difference = f"{seen}, {p_value_text(tested.p_value)}"
     else:
         side, difference = compared_ece(gap, second.against_chosen)
     words = {
@@ -179,14 +200,14 @@ def recommendation(evaluation: Evaluation) -> str:
 
 def _why_nothing(evaluation: Evaluation) -> str:
     """Why nothing is recommended, with the methods that are better by ECE or by log-loss alone."""
-    here = {name: evaluation.before.measures[name].value for name in ("ece", "log_loss")}
+    uncalibrated = {name: evaluation.before.measures[name].value for name in ("ece", "log_loss")}
     others = [method for method in evaluation.methods if method.name != NONE]
-    better = {name: min(others, key=lambda m: m.measures[name].value) for name in here}
+    better = {name: min(others, key=lambda m: m.measures[name].value) for name in uncalibrated}
     said = [
         f"{best.name} has a lower {METRICS[name].label} alone ({METRICS[name].text(best.measures[name].value)} against "
-        f"{METRICS[name].with_unit(here[name])})"
+        f"{METRICS[name].with_unit(uncalibrated[name])})"
         for name, best in better.items()
-        if best.measures[name].value < here[name]
+        if best.measures[name].value < uncalibrated[name]
     ]
     return f"; {' and '.join(said)}" if said else ": no method has a lower ECE or a lower log-loss"
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_option
-from refocal.metrics._bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
-from refocal.metrics._inputs import read_probabilities, row_sums
+from refocal.metrics.bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
+from refocal.metrics.inputs import read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
@@ -21,7 +21,6 @@ from refocal.rows.labels import IgnoreIndex
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
 KINDS = ("confidence", "top_label")
-_MOST_SWEPT = 1 << 12
 
 
 def expected_calibration_error(
@@ -67,14 +66,23 @@ def _ece_model(
 
 
 def _ece_streamed(sums: BlockSums) -> StreamedMetric:
-    found, bins = sums.calibration, sums.bins
-    return StreamedMetric(found.ece, found.error_bound, InvertedError(found.ece, _norm_model(bins, "l1"), bins))
+    calibration = sums.calibration
+    summary = InvertedError(calibration.ece, _norm_model(sums.bins, "l1"), sums.bins)
+    return StreamedMetric(calibration.ece, calibration.error_bound, summary)
 
 
 def _norm_model(bins: Bins, norm: str) -> ErrorModel:
+    """`norm_of_gaps` as a function of gaps (replicates, bins)."""
     share = bins.share
-    norms = {"l1": lambda gap: np.abs(gap) @ share, "l2": lambda gap: np.sqrt(np.square(gap) @ share)}
-    return ErrorModel(bins, norms.get(norm, lambda gap: np.abs(gap).max(axis=-1)))
+
+    def statistic(gap: Vector) -> Any:
+        if norm == "l1":
+            return np.abs(gap) @ share
+        if norm == "l2":
+            return np.sqrt(np.square(gap) @ share)
+        return np.abs(gap).max(axis=-1)
+
+    return ErrorModel(bins, statistic)
 
 
 def classwise_ece(
@@ -97,22 +105,27 @@ def classwise_ece(
     rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index)
     check_binning(n_bins, strategy, "classwise_ece", norm)
     labels: Sequence[int] = range(rows.n_classes)
-    never = 0.0
+    absent_error = 0.0  # summed over the classes that never occur, where these are not measured one by one
     if norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels):
         # A loop over all classes of a vocabulary would take minutes. The l1 error of a class that never occurs is its
         # mean probability.
         present = np.unique(rows.labels)
-        seen, everything = (to_numpy(row_sums(p)) for p in (rows.values[:, present], rows.values))
-        labels, never = present.tolist(), float(np.average(everything - seen, weights=rows.weight))
-    bins = (make_bins(*each, rows.weight, n_bins=n_bins, strategy=strategy) for each in rows.events(labels))
-    errors = [norm_of_gaps(each, norm) for each in bins]
-    return math.fsum([*errors, never]) / rows.n_classes
+        sums_of_all = to_numpy(row_sums(rows.values))
+        sums_of_present = to_numpy(row_sums(rows.values[:, present]))
+        labels = present.tolist()
+        absent_error = float(np.average(sums_of_all - sums_of_present, weights=rows.weight))
+    errors = []
+    for p, occurs in rows.events(labels):
+        bins = make_bins(p, occurs, rows.weight, n_bins=n_bins, strategy=strategy)
+        errors.append(norm_of_gaps(bins, norm))
+    return math.fsum([*errors, absent_error]) / rows.n_classes
 
 
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:
     if not sums.classes:
         return None
-    errors, bounds = zip(*((each.ece, each.error_bound) for each in sums.classes), strict=True)
+    errors = [of_class.ece for of_class in sums.classes]
+    bounds = [of_class.error_bound for of_class in sums.classes]
     return StreamedMetric(float(np.mean(errors)), float(np.mean(bounds)))
 
 
@@ -144,9 +157,11 @@ def debiased_ece(
         return float(debiased_model(bins).statistic(gap))
     from scipy.special import erf
 
-    spread, gap = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)), np.abs(gap)
-    ratio = np.divide(gap, spread, out=np.full_like(gap, np.inf), where=spread > 0.0)
-    expected = spread * math.sqrt(2.0 / math.pi) * np.exp(-ratio * ratio / 2.0) + gap * erf(ratio / math.sqrt(2.0))
+    # E|gap + s Z| = s √(2/π) exp(-r²/2) + |gap| erf(r/√2) with r = |gap| / s, for standard normal Z.
+    noise = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate))
+    gap = np.abs(gap)
+    ratio = np.divide(gap, noise, out=np.full_like(gap, np.inf), where=noise > 0.0)
+    expected = noise * math.sqrt(2.0 / math.pi) * np.exp(-ratio * ratio / 2.0) + gap * erf(ratio / math.sqrt(2.0))
     return max(0.0, float(bins.share @ (2.0 * gap - expected)))
 
 
@@ -196,15 +211,18 @@ def ece_sweep(
     if _is_rising(finest.rate):
         # Then every coarser cut rises too: no need to try them all.
         return norm_of_gaps(finest, norm)
-    n, best = len(ranked.confidence), ranked.starts(1)
-    hits, shares = (np.append(0.0, x) for x in (np.cumsum(ranked.cells.correct), ranked.shares))
-    # As many bins as rows part all values; with weights, as many as the least weight goes into their sum.
-    most = n if rows.weight is None else max(n, _MOST_SWEPT)
-    for n_bins in range(2, most + 1):
+    n_rows = len(ranked.confidence)
+    correct_below = np.append(0.0, np.cumsum(ranked.cells.correct))
+    share_below = np.append(0.0, ranked.shares)
+    # As many bins as rows part all values; with weights, as many as the least weight goes into their sum, or 4,096.
+    most_bins = n_rows if rows.weight is None else max(n_rows, 1 << 12)
+    best = ranked.starts(1)
+    for n_bins in range(2, most_bins + 1):
         starts = ranked.starts(n_bins)
-        edges = np.append(starts, n)
-        mass = np.diff(shares[edges])
-        if not _is_rising(np.diff(hits[edges])[mass > 0] / mass[mass > 0]):
+        edges = np.append(starts, n_rows)
+        correct = np.diff(correct_below[edges])
+        share = np.diff(share_below[edges])
+        if not _is_rising(correct[share > 0] / share[share > 0]):
             break
         best = starts
     return norm_of_gaps(join_cells(ranked.cells, best), norm)

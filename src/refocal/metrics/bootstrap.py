@@ -16,12 +16,12 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
-from refocal.metrics._bins import bins_of
-from refocal.metrics._inputs import check_level, mean, read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import Evaluate, draw_resamples, resample_mean, resample_rows
+from refocal.metrics.bins import bins_of
+from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import SHAPE_BINS, Interval, InvertedError, PairedDifference, Summary
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
+from refocal.metrics.resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
@@ -48,22 +48,36 @@ class Resamples:
         """See `bootstrap_interval`."""
         low, high = _quantiles(self.draws, level)
         if method == "basic":
-            low, high = 2.0 * self.value - high, 2.0 * self.value - low
-        n = len(self.draws)
-        spread = float(np.std(self.draws, ddof=1)) if n > 1 else 0.0
-        bias = float(np.mean(self.draws)) - self.value
+            mirrored = (2.0 * self.value - high, 2.0 * self.value - low)
+            low, high = mirrored
         low, high = np.clip([low, high], *self.limits).tolist()
-        return Interval(self.value, low, high, level, spread, bias, n)
+        n_resamples = len(self.draws)
+        return Interval(
+            value=self.value,
+            low=low,
+            high=high,
+            level=level,
+            standard_error=float(np.std(self.draws, ddof=1)) if n_resamples > 1 else 0.0,
+            bias=float(np.mean(self.draws)) - self.value,
+            n_resamples=n_resamples,
+        )
 
     def minus(self, other: Resamples, *, level: float = 0.95) -> PairedDifference:
         """See `paired_bootstrap`."""
-        draws, n = self.draws - other.draws, len(self.draws)
-        low, high = _quantiles(draws, level)
+        differences = self.draws - other.draws
+        n_resamples = len(differences)
+        low, high = _quantiles(differences, level)
         # Counting the data themselves as one resample keeps the p-value above 0.
-        tail = min(int(np.count_nonzero(draws <= 0)), int(np.count_nonzero(draws >= 0)))
-        p_value = min(1.0, 2.0 * (tail + 1.0) / (n + 1.0))
+        tail = min(int(np.count_nonzero(differences <= 0)), int(np.count_nonzero(differences >= 0)))
         return PairedDifference(
-            self.value - other.value, float(low), float(high), level, p_value, self.value, other.value, n
+            difference=self.value - other.value,
+            low=float(low),
+            high=float(high),
+            level=level,
+            p_value=min(1.0, 2.0 * (tail + 1.0) / (n_resamples + 1.0)),
+            first=self.value,
+            second=other.value,
+            n_resamples=n_resamples,
         )
 
 
@@ -123,28 +137,36 @@ class MetricRows(NamedTuple):
         if record.terms is not None:
             terms = record.terms(rows)
             return cls(record, rows, mean(terms, rows.weight), terms, summary)
-        return cls(record, rows, record.measure(rows, **options) if summary is None else summary.value, None, summary)
+        value = record.measure(rows, **options) if summary is None else summary.value
+        return cls(record, rows, value, None, summary)
 
     def resampled(self, **options: Any) -> Evaluate:
         """The metric for many resamples of the rows."""
         if self.terms is not None:
             return resample_mean(self.terms, self.rows.weight)
-        reduced = self.record.of_confidence and options.get("kind", "confidence") == "confidence"
-        return resample_rows(self.rows.reduced() if reduced else self.rows, self.record.measure, **options)
+        needs_confidence_alone = self.record.of_confidence and options.get("kind", "confidence") == "confidence"
+        rows = self.rows.reduced() if needs_confidence_alone else self.rows
+        return resample_rows(rows, self.record.measure, **options)
 
 
 def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **options: Any) -> list[Summary]:
     """The data for the default intervals of metrics of the same rows, which are resampled once for all of them."""
-    found: list[Summary | None] = []
-    for record, rows, value, _, summary in measured:
-        if summary is None and record.error_model is not None:
-            model = record.error_model(rows, **options)
-            if model is not None:
-                summary = InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
-        found.append(summary)
-    others = [each for each, known in zip(measured, found, strict=True) if known is None]
-    resampled = iter(_resample(others, n_resamples, seed, options) if others else ())
-    return [next(resampled) if known is None else known for known in found]
+    summaries: dict[int, Summary] = {}
+    to_resample = []
+    for i, metric in enumerate(measured):
+        error_model = metric.record.error_model
+        model = None if error_model is None or metric.summary is not None else error_model(metric.rows, **options)
+        if metric.summary is not None:
+            summaries[i] = metric.summary
+        elif model is not None:
+            shape = bins_of(metric.rows, n_bins=SHAPE_BINS)
+            summaries[i] = InvertedError(metric.value, model, shape, n_resamples, seed)
+        else:
+            to_resample.append(i)
+    if to_resample:
+        resampled = _resample([measured[i] for i in to_resample], n_resamples, seed, options)
+        summaries |= dict(zip(to_resample, resampled, strict=True))
+    return [summaries[i] for i in range(len(measured))]
 
 
 def resample(
@@ -199,8 +221,9 @@ def paired_bootstrap(
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    pair = [_read(metric, options, y_true, each, sample_weight, function, ignore_index) for each in (first, second)]
-    of_first, of_second = _resample(pair, n_resamples, seed, options)
+    rows_of_first = _read(metric, options, y_true, first, sample_weight, function, ignore_index)
+    rows_of_second = _read(metric, options, y_true, second, sample_weight, function, ignore_index)
+    of_first, of_second = _resample([rows_of_first, rows_of_second], n_resamples, seed, options)
     return of_first.minus(of_second, level=level)
 
 
@@ -210,19 +233,23 @@ def _read(
     """A metric, given by its function, measured on the checked arguments."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
-    found = MetricRows.of(record, read(y_true, values, weight, function, ignored), **options)
-    if not math.isfinite(found.value):
-        raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(found.value))
-    return found
+    measured = MetricRows.of(record, read(y_true, values, weight, function, ignored), **options)
+    if not math.isfinite(measured.value):
+        expected = f"such that {record.name} is finite"
+        raise DataError("probabilities", function, expected=expected, got=repr(measured.value))
+    return measured
 
 
 def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
-    evaluates = [each.resampled(**options) for each in measured]
-    matrices = draw_resamples(len(measured[0].rows.labels), n_resamples, seed)
-    draws = [[evaluate(counts) for evaluate in evaluates] for counts in matrices]
+    """Metrics of the same rows on the same resamples."""
+    evaluates = [metric.resampled(**options) for metric in measured]
+    draws: list[list[Vector]] = [[] for _ in measured]
+    for counts in draw_resamples(len(measured[0].rows.labels), n_resamples, seed):
+        for evaluate, of_metric in zip(evaluates, draws, strict=True):
+            of_metric.append(evaluate(counts))
     return [
-        Resamples(each.value, np.concatenate(mine), each.record.range)
-        for each, mine in zip(measured, zip(*draws, strict=True), strict=True)
+        Resamples(metric.value, np.concatenate(of_metric), metric.record.range)
+        for metric, of_metric in zip(measured, draws, strict=True)
     ]
 
 

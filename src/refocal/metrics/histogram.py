@@ -16,17 +16,15 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms, uniform_index
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
-from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
-from refocal.metrics._inputs import check_level, read_probabilities
+from refocal.metrics.bins import Bins, Ranked, join_cells, norm_of_gaps, uniform_index, weighted_terms
+from refocal.metrics.histogram_cells import MOST_BITS, Cells, are_cells
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["CalibrationHistogram", "StreamedCalibration"]
 
-_BLOCK = 1 << 19
-_WIDTHS = 20
 _FORMAT = "refocal.CalibrationHistogram"
 
 
@@ -118,6 +116,7 @@ class CalibrationHistogram:
         self._start(Cells(check_integer(bits, "bits", "CalibrationHistogram", most=MOST_BITS)))
 
     def _start(self, cells: Cells) -> None:
+        """No rows in these cells. `_sums` has the rows of `Bins` after the count, `_carry` what their rounding lost."""
         self._cells = cells
         self._count = np.zeros(cells.size, dtype=np.int64)
         self._sums = np.zeros((5, cells.size))
@@ -145,37 +144,46 @@ class CalibrationHistogram:
 
     def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:
         """`update` from confidences (float64, at most 1) and whether they were correct, without checks."""
-        for start in range(0, confidence.shape[0], _BLOCK):
-            block = slice(start, start + _BLOCK)
-            c, y, w = confidence[block], correct[block], None if weight is None else weight[block]
-            cell = self._cells.index(c)
-            np.minimum.at(self._low, cell, c)
-            np.maximum.at(self._high, cell, c)
-            touched: Indices | slice = slice(None)
-            position, size = cell, self._cells.size
-            if c.shape[0] < size:
-                # A small block touches few cells: work on those alone.
-                touched, position = np.unique(cell, return_inverse=True)
-                size = touched.shape[0]
-            count = np.bincount(position, minlength=size)
-            self._count[touched] += count
-            # Distances from the lowest confidence of the cell are tiny, so that summing them loses nothing.
-            origin = np.where(count > 0, self._low[touched], 0.0)
-            distance = c - origin[position]
-            if w is None:
-                ones, right = (x.astype(np.float64) for x in (count, np.bincount(position[y], minlength=size)))
-                sums = np.stack([ones, np.bincount(position, distance, size), right, ones, right])
-            else:
-                sums = np.stack([np.bincount(position, each, size) for each in terms(distance, y, w)])
-            sums[1] += sums[0] * origin
-            _compensated_add(self._sums, self._carry, touched, sums)
+        block_rows = 1 << 19  # temporaries of some megabytes
+        for start in range(0, confidence.shape[0], block_rows):
+            block = slice(start, start + block_rows)
+            self._count_block(confidence[block], correct[block], None if weight is None else weight[block])
         return self
+
+    def _count_block(self, confidence: Vector, correct: Flags, weight: Vector | None) -> None:
+        """Add the rows of one block to the sums of their cells."""
+        cell = self._cells.index(confidence)
+        np.minimum.at(self._low, cell, confidence)
+        np.maximum.at(self._high, cell, confidence)
+        touched: Indices | slice
+        if confidence.shape[0] < self._cells.size:
+            # A small block touches few cells: work on those alone.
+            touched, position = np.unique(cell, return_inverse=True)
+            size = touched.shape[0]
+        else:
+            touched = slice(None)
+            position = cell
+            size = self._cells.size
+        count = np.bincount(position, minlength=size)
+        self._count[touched] += count
+        # Distances from the lowest confidence of the cell are tiny, so that summing them loses nothing.
+        origin = np.where(count > 0, self._low[touched], 0.0)
+        distance = confidence - origin[position]
+        if weight is None:
+            total = count.astype(np.float64)
+            right = np.bincount(position[correct], minlength=size).astype(np.float64)
+            sums = np.stack([total, np.bincount(position, distance, size), right, total, right])
+        else:
+            terms = weighted_terms(distance, correct, weight)
+            sums = np.stack([np.bincount(position, term, size) for term in terms])
+        sums[1] += sums[0] * origin  # Σ w distance becomes Σ w confidence
+        _compensated_add(self._sums, self._carry, touched, sums)
 
     def fresh(self, cells: Cells | None = None) -> CalibrationHistogram:
         """An empty histogram with the same cells, or with others."""
-        made = type(self).__new__(type(self))
-        made._start(self._cells if cells is None else cells)
-        return made
+        empty = type(self).__new__(type(self))
+        empty._start(self._cells if cells is None else cells)
+        return empty
 
     def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
         """Add the rows that `other` has seen and return self."""
@@ -196,16 +204,20 @@ class CalibrationHistogram:
         """The equal-mass ECE of all rows so far, with a bound on its distance from the exact value."""
         function = "CalibrationHistogram.compute"
         check_level(level, function)
-        ece, bound, used, cells, bins, ends, split = self.equal_mass(n_bins, function)
-        ks, ks_reach = cumulative_gap(cells, self._low[used], self._high[used])
+        equal_mass = self.equal_mass(n_bins, function)
+        cells = equal_mass.cells
+        bins = equal_mass.bins
+        low = self._low[equal_mass.used]
+        high = self._high[equal_mass.used]
+        largest_sum, largest_excess = cumulative_gap(cells, low, high)
         total = float(cells.weight.sum())
         return StreamedCalibration(
-            ece=ece,
-            error_bound=bound,
+            ece=equal_mass.ece,
+            error_bound=equal_mass.error_bound,
             largest_gap=norm_of_gaps(bins, "max"),
-            largest_gap_bound=bound_of_largest_gap(bins, ends, split),
-            ks=ks / total,
-            ks_bound=ks_reach / total,
+            largest_gap_bound=bound_of_largest_gap(bins, equal_mass.ends, equal_mass.split),
+            ks=largest_sum / total,
+            ks_bound=largest_excess / total,
             accuracy=float(cells.correct.sum() / total),
             confidence=float(cells.confidence.sum() / total),
             count=self.count,
@@ -227,22 +239,29 @@ class CalibrationHistogram:
         >>> abs(histogram.compute().ece - expected_calibration_error(y, p)) < 1e-4
         True
         """
-        found = self.equal_mass(n_bins, "CalibrationHistogram.refined")
-        divided = found.used[found.split.cell]
-        if divided.size == 0:
+        equal_mass = self.equal_mass(n_bins, "CalibrationHistogram.refined")
+        uncertain = equal_mass.used[equal_mass.split.cell]
+        if uncertain.size == 0:
             return self.fresh()
-        return self.fresh(self._cells.zoomed(divided, self._low[divided], self._high[divided]))
+        return self.fresh(self._cells.zoomed(uncertain, self._low[uncertain], self._high[uncertain]))
 
     def equal_mass(self, n_bins: int = 15, function: str = "CalibrationHistogram.equal_mass") -> EqualMass:
         """The cells in equal-mass bins: the part of `compute` that the ECE needs."""
         check_integer(n_bins, "n_bins", function)
         used, cells = self._filled(function)
-        low, high, n_cells = self._low[used], self._high[used], len(used)
+        low = self._low[used]
         starts = Ranked(low, cells).starts(n_bins)
-        bins, split = join_cells(cells, starts), split_cells(cells, low, high, n_bins)
-        bound = float(split.all_bins.sum()) / float(cells.weight.sum())
-        ends = np.append(starts[1:], n_cells) - 1
-        return EqualMass(norm_of_gaps(bins, "l1"), bound, used, cells, bins, ends, split)
+        bins = join_cells(cells, starts)
+        split = split_cells(cells, low, self._high[used], n_bins)
+        return EqualMass(
+            ece=norm_of_gaps(bins, "l1"),
+            error_bound=float(split.all_bins.sum()) / float(cells.weight.sum()),
+            used=used,
+            cells=cells,
+            bins=bins,
+            ends=np.append(starts[1:], len(used)) - 1,
+            split=split,
+        )
 
     def scores(self) -> ScoreCells:
         """The weights by rising confidence, from which the AUC and other measures of the order are computed."""
@@ -276,40 +295,62 @@ class CalibrationHistogram:
         # Only cells with rows are sent, and of these only what does not follow from the rest: without weights two of
         # the sums equal the count and two are the same, and a single value is both the lowest and the highest.
         used = np.flatnonzero(self._count)
-        count, sums = self._count[used], (self._sums + self._carry)[:, used]
-        several = self._low[used] < self._high[used]
-        is_plain = bool((sums[0] == count).all() and (sums[3] == count).all() and count.max(initial=0) < 1 << 31)
-        sent = (count.astype(np.int32), sums[1], sums[2].astype(np.int32)) if is_plain else (count, *sums)
-        ends = self._low[used], self._high[used][several], np.packbits(several)
-        return {"cells": self._cells.to_dict(), "used": used.astype(np.int32), "sums": sent, "ends": ends}
+        count = self._count[used]
+        weight, confidence, correct, squared_weight, squared_correct = (self._sums + self._carry)[:, used]
+        has_several = self._low[used] < self._high[used]
+        state = {
+            "cells": self._cells.to_dict(),
+            "used": used.astype(np.int32),
+            "low": self._low[used],
+            "has_several": np.packbits(has_several),
+            "high": self._high[used][has_several],
+            "confidence": confidence,
+        }
+        has_unit_weights = (weight == count).all() and (squared_weight == count).all()
+        if has_unit_weights and count.max(initial=0) < 1 << 31:
+            return state | {"count": count.astype(np.int32), "correct": correct.astype(np.int32)}
+        weighted = {"weight": weight, "squared_weight": squared_weight, "squared_correct": squared_correct}
+        return state | {"count": count, "correct": correct} | weighted
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._start(Cells.from_dict(state["cells"]))
-        used, (count, *sums), (low, high, several) = state["used"], state["sums"], state["ends"]
-        self._count[used], self._low[used], self._high[used] = count, low, low
-        self._high[used[np.unpackbits(several, count=len(used)).astype(np.bool_)]] = high
-        self._sums[:, used] = sums if len(sums) == 5 else np.stack([count, *sums, count, sums[1]])
+        used = state["used"]
+        count = state["count"]
+        correct = state["correct"]
+        has_several = np.unpackbits(state["has_several"], count=len(used)).astype(np.bool_)
+        self._count[used] = count
+        self._low[used] = state["low"]
+        self._high[used] = state["low"]
+        self._high[used[has_several]] = state["high"]
+        self._sums[0, used] = state.get("weight", count)
+        self._sums[1, used] = state["confidence"]
+        self._sums[2, used] = correct
+        self._sums[3, used] = state.get("squared_weight", count)
+        self._sums[4, used] = state.get("squared_correct", correct)
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""
         used = np.array(state["cell"], dtype=np.int64)
-        found = {name: np.array(state[name], dtype=column.dtype) for name, column in self._columns.items()}
-        if len(found["sums"]) == len(found["carry"]) == 4:  # of 0.1.0, whose weights must not depend on the outcome
-            weight, _, hits, squares = found["sums"]
-            hit_squares = np.divide(squares * hits, weight, out=np.zeros_like(weight), where=weight > 0)
-            found["sums"] = np.vstack([found["sums"], hit_squares])
-            found["carry"] = np.vstack([found["carry"], np.zeros_like(weight)])
-        if any(found[name].shape != (*column.shape[:-1], *used.shape) for name, column in self._columns.items()):
+        given = {name: np.array(state[name], dtype=column.dtype) for name, column in self._columns.items()}
+        if len(given["sums"]) == len(given["carry"]) == 4:  # of 0.1.0, whose weights must not depend on the outcome
+            weight, _, correct, squared_weight = given["sums"]
+            squared_correct = np.divide(squared_weight * correct, weight, out=np.zeros_like(weight), where=weight > 0)
+            given["sums"] = np.vstack([given["sums"], squared_correct])
+            given["carry"] = np.vstack([given["carry"], np.zeros_like(weight)])
+        if any(given[name].shape != (*column.shape[:-1], *used.shape) for name, column in self._columns.items()):
             raise ValueError("columns of different lengths")
         if used.size == 0:
             return
-        count, sums, carry, low, high = found.values()
-        ordered = are_cells(used, self._cells.size) and bool(np.all((low >= 0.0) & (low <= high) & (high <= 1.0)))
-        weights = (sums + carry).min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())
-        if not (ordered and weights and count.min() > 0):
+        low = given["low"]
+        high = given["high"]
+        sums = given["sums"]
+        carry = given["carry"]
+        is_ordered = are_cells(used, self._cells.size) and bool(np.all((low >= 0.0) & (low <= high) & (high <= 1.0)))
+        is_weighted = (sums + carry).min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())
+        if not (is_ordered and is_weighted and given["count"].min() > 0):
             raise ValueError("numbers that no histogram has")
         for name, column in self._columns.items():
-            column[..., used] = found[name]
+            column[..., used] = given[name]
 
     def _filled(self, function: str) -> tuple[Indices, Bins]:
         """The cells that hold weight, by rising confidence, and their sums."""
@@ -333,14 +374,15 @@ def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, val
 
 def _place(cells: Cells, used: Indices, confidence: Vector) -> Indices:
     """Where the cells of confidences stand among those in use; those of weight 0 may be in none of them."""
-    place = np.zeros(cells.size, dtype=np.int64)
-    place[used] = np.arange(len(used))
-    found: Indices = place[cells.index(confidence)]
-    return found
+    place_of_cell = np.zeros(cells.size, dtype=np.int64)
+    place_of_cell[used] = np.arange(len(used))
+    places: Indices = place_of_cell[cells.index(confidence)]
+    return places
 
 
 def _by_width(cells: Bins, weight: Vector) -> list[float]:
-    """The weight of cells in intervals of equal width."""
-    place = uniform_index(np.clip(cells.confidence / cells.weight, 0.0, 1.0), _WIDTHS)
-    found = np.bincount(place, weight, _WIDTHS)
-    return [float(max(each, 0.0)) for each in found]
+    """The weight of cells in the twenty intervals of `StreamedCalibration.right`."""
+    n_intervals = 20
+    interval = uniform_index(np.clip(cells.confidence / cells.weight, 0.0, 1.0), n_intervals)
+    weights = np.bincount(interval, weight, n_intervals)
+    return [float(max(of_interval, 0.0)) for of_interval in weights]

@@ -2,7 +2,7 @@
 
 An inverted test gives the true values of calibration errors and of the bias that fit the data. A calibration error is
 never below 0 and every bin adds its noise, so that it is measured too high, and resampling rows adds the same noise
-once more. Here the confidences stay and outcomes are drawn anew, from models that are off by t times the gaps that were
+once more. Here the confidences stay and outcomes are simulated, from models that are off by t times the gaps that were
 seen (smoothed over neighbouring bins): t = 0 is a calibrated model. The interval holds the true error of every such
 model under which a value as small, or as large, as the measured one is not rare. Gaps that are mostly noise change
 their sign from bin to bin and hide less than gaps of one sign, so that the upper end also asks models whose log-odds
@@ -22,18 +22,16 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal.metrics._bins import Bins, join_cells, row_cells
-from refocal.metrics._inputs import check_level, read_probabilities
+from refocal.metrics.bins import Bins, join_cells, row_cells
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Interval", "PairedDifference", "mean_bias_interval"]
 
 N_DRAWS = 500
-"""The default number of draws of the outcomes."""
+"""The default number of replicates of the outcomes."""
 SHAPE_BINS = 8
-_STEPS, _FARTHEST = 12, 64.0
-# Log-odds are shifted no farther: a probability of 1e-12 becomes one of 1 - 1e-12, and back.
-_FARTHEST_SHIFT, _SMALLEST_P = 60.0, 1e-12
+"""The bins whose gaps show where a model is off: `InvertedError.shape`."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +123,27 @@ def bounded_mean(mean: Any, variance: Any, size: Any, low: float, high: float, l
 
 def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:
     """The interval of a value with a known standard error, bounded to the range of the metric."""
-    reach = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    low, high = np.clip([value - reach, value + reach], *limits).tolist()
+    margin = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    low, high = np.clip([value - margin, value + margin], *limits).tolist()
     return Interval(value, low, high, level, error, 0.0, 0)
 
 
 def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:
     """The difference of two values whose standard error is known."""
     is_rounding = abs(first - second) <= 1e-12 * max(abs(first), abs(second))
-    gap, reach = 0.0 if is_rounding else first - second, NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    p_value = 2.0 * NormalDist().cdf(-abs(gap) / error) if error > 0 else float(gap == 0.0)
-    return PairedDifference(gap, gap - reach, gap + reach, level, p_value, first, second, 0)
+    difference = 0.0 if is_rounding else first - second
+    margin = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    p_value = 2.0 * NormalDist().cdf(-abs(difference) / error) if error > 0 else float(difference == 0.0)
+    return PairedDifference(
+        difference=difference,
+        low=difference - margin,
+        high=difference + margin,
+        level=level,
+        p_value=p_value,
+        first=first,
+        second=second,
+        n_resamples=0,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,46 +193,73 @@ class InvertedError:
         """None; `squared_ece_difference` has a valid test instead."""
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """The true errors under which the value is not unlikely."""
-        cells, statistic, population, observed = self.model
-        confidence, population = cells.p, population or statistic
-        observed = statistic(cells.gap / cells.weight) if observed is None else observed
+        """The true errors under which the value is not unlikely.
+
+        A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
+        replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
+        cell. The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at
+        most the observed value.
+        """
+        cells = self.model.cells
+        statistic = self.model.statistic
+        population = statistic if self.model.population is None else self.model.population
+        confidence = cells.p
+        observed = self.model.observed
+        if observed is None:
+            observed = statistic(cells.gap / cells.weight)
         noise = np.random.default_rng(self.seed).standard_normal((self.n_draws, len(confidence)))
 
-        def gaps(off: Vector, t: float) -> Vector:
-            return confidence - np.clip(confidence - t * off, 0.0, 1.0)
+        def true_gaps(direction: Vector, t: float) -> Vector:
+            return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
 
-        def drawn(off: Vector, t: float) -> Any:
-            gap = gaps(off, t)
-            accuracy = confidence - gap
-            variance = np.maximum(accuracy * (1.0 - accuracy), 0.0) / cells.size_at(accuracy)
+        def replicates(direction: Vector, t: float) -> Any:
+            gap = true_gaps(direction, t)
+            rate = confidence - gap
+            variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
             return statistic(gap + np.sqrt(variance) * noise)
 
-        def error_at(off: Vector, share: float) -> float:
-            t = _crossing(lambda t: float(np.mean(drawn(off, t) <= observed)), share)
-            return float(population(gaps(off, t)))
+        def true_error_at(direction: Vector, share: float) -> float:
+            def share_below(t: float) -> float:
+                return float(np.mean(replicates(direction, t) <= observed))
 
-        seen, lean = _smoothed_gaps(self.shape, cells), confidence * (1.0 - confidence)
-        low = error_at(seen, 0.5 + level / 2.0)
-        high = max(error_at(off, 0.5 - level / 2.0) for off in (seen, lean, -lean))
-        likely = drawn(seen, 1.0)
-        spread = float(np.std(likely, ddof=1)) if self.n_draws > 1 else 0.0
-        bias = float(np.mean(likely)) - float(population(gaps(seen, 1.0)))
-        return Interval(self.value, low, high, level, spread, bias, self.n_draws)
+            t = _crossing(share_below, share)
+            return float(population(true_gaps(direction, t)))
+
+        seen = _smoothed_gaps(self.shape, cells)
+        shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
+        low = true_error_at(seen, 0.5 + level / 2.0)
+        high = max(true_error_at(direction, 0.5 - level / 2.0) for direction in (seen, shift, -shift))
+        as_seen = replicates(seen, 1.0)
+        return Interval(
+            value=self.value,
+            low=low,
+            high=high,
+            level=level,
+            standard_error=float(np.std(as_seen, ddof=1)) if self.n_draws > 1 else 0.0,
+            bias=float(np.mean(as_seen)) - float(population(true_gaps(seen, 1.0))),
+            n_resamples=self.n_draws,
+        )
 
 
 def _crossing(share_below: Callable[[float], float], share: float) -> float:
-    """The t at which a falling function reaches a share; 0 where it begins below."""
+    """The t at which a falling function reaches a share, by bisection; 0 where it begins below."""
+    largest_t = 64.0  # a model that is off by 64 times what was seen is at 0 or 1 nearly everywhere
+    n_halvings = 12  # to 1/4096 of the bracket: less than the noise of some hundred replicates
     if share_below(0.0) <= share:
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while share_below(high) > share:
-        low, high = high, 2.0 * high
-        if high > _FARTHEST:
+        low = high
+        high = 2.0 * high
+        if high > largest_t:
             return low
-    for _ in range(_STEPS):
+    for _ in range(n_halvings):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if share_below(middle) > share else (low, middle)
+        if share_below(middle) > share:
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2.0
 
 
@@ -234,9 +269,13 @@ def _smoothed_gaps(bins: Bins, cells: Bins) -> Vector:
     for _ in range(2):
         padded = np.concatenate([gap[:1], gap, gap[-1:]])
         gap = (padded[:-2] + 2.0 * gap + padded[2:]) / 4.0
-    # The share of the weight below the middle of each.
-    at, known = ((np.cumsum(each.weight) - each.weight / 2.0) / each.weight.sum() for each in (cells, bins))
-    return np.asarray(np.interp(at, known, gap))
+    return np.asarray(np.interp(_mid_ranks(cells), _mid_ranks(bins), gap))
+
+
+def _mid_ranks(bins: Bins) -> Vector:
+    """The share of the weight below the middle of each bin."""
+    ranks: Vector = (np.cumsum(bins.weight) - bins.weight / 2.0) / bins.weight.sum()
+    return ranks
 
 
 def mean_bias_interval(
@@ -265,31 +304,49 @@ def mean_bias_interval(
 
 
 def interval_of_shift(cells: Bins, level: float) -> Interval:
-    """The same for rows in cells, whose probabilities count as equal."""
+    """The interval of `mean_bias_interval` for rows in cells, whose probabilities count as equal.
+
+    With the shares s of the cells and p(d) = sigmoid(logit p + d), the ends are the rates s·p(d) of the shifts d with
+    rate - s·p(d) = ± z √(Σ s² p(d)(1 - p(d)) / size), z being the normal quantile of the level.
+    """
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
 
+    smallest_p = 1e-12  # of which the log-odds are ± 28
+    largest_shift = 60.0  # takes a probability of 1e-12 to one of 1 - 1e-12, and back
     cells = cells.with_weight()
-    total, weight = cells.weight.sum(), cells.share
-    mean, rate = float(weight @ cells.p), float(cells.correct.sum() / total)
-    inside = np.clip(cells.p, _SMALLEST_P, 1.0 - _SMALLEST_P)
+    share = cells.share
+    mean = float(share @ cells.p)
+    rate = float(cells.correct.sum() / cells.weight.sum())
+    inside = np.clip(cells.p, smallest_p, 1.0 - smallest_p)
     log_odds = np.log(inside) - np.log1p(-inside)
-    reach = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
 
     def end(side: float) -> float:
-        """The rate at which the outcomes are just not too many, or not too few."""
+        """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
 
         def excess(shift: float) -> float:
             odds = np.exp(log_odds + shift)
-            moved, other = odds / (1.0 + odds), 1.0 / (1.0 + odds)
+            p = odds / (1.0 + odds)
+            complement = 1.0 / (1.0 + odds)
             # By the rarer outcome: 1 - p has lost the digits of a small p.
-            more = rate - weight @ moved if rate < 0.5 else weight @ other - (1.0 - rate)
-            return float(more) - side * reach * math.sqrt(float(weight**2 @ (moved * other / cells.size_at(moved))))
+            difference = rate - share @ p if rate < 0.5 else share @ complement - (1.0 - rate)
+            variance = float(share**2 @ (p * complement / cells.size_at(p)))
+            return float(difference) - side * z * math.sqrt(variance)
 
-        if excess(-_FARTHEST_SHIFT) * excess(_FARTHEST_SHIFT) > 0:
+        if excess(-largest_shift) * excess(largest_shift) > 0:
             return 0.0 if side > 0 else 1.0
-        odds = np.exp(log_odds + brentq(excess, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-10))
-        return float(weight @ (odds / (1.0 + odds)))
+        odds = np.exp(log_odds + brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
+        return float(share @ (odds / (1.0 + odds)))
 
-    low, high = end(1.0), end(-1.0)
-    return Interval(mean - rate, mean - high, mean - low, level, (high - low) / (2.0 * reach), 0.0, 0)
+    lowest_rate = end(1.0)
+    highest_rate = end(-1.0)
+    return Interval(
+        value=mean - rate,
+        low=mean - highest_rate,
+        high=mean - lowest_rate,
+        level=level,
+        standard_error=(highest_rate - lowest_rate) / (2.0 * z),
+        bias=0.0,
+        n_resamples=0,
+    )

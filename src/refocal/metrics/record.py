@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
-from refocal.metrics._bins import Bins
+from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import ErrorModel, Interval, Summary
 from refocal.rows import Predictions
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class BlockSums:
-    """Sums over blocks of rows for one predictor, the input of the `streamed` form of a metric."""
+    """Sums over all blocks of rows for one predictor, the input of the `streamed` form of a metric."""
 
     histogram: CalibrationHistogram
     """The confidence."""
-    classes: list[Any]
-    """The probability of each class: histograms while rows are counted, and then a `StreamedCalibration` of each."""
-    residuals: Any = 0.0
-    """Confidence less outcome on the grid of `smooth_ece`, in the end divided by the weight of all rows."""
-    means: dict[str, float] = field(default_factory=dict)
-    """In the end the metrics that are means, by their short names."""
+    classes: list[StreamedCalibration]
+    """The measures of the probability of each class; none where there are too many classes."""
+    residuals: Vector
+    """Confidence less outcome on the grid of `smooth_ece`, divided by the weight of all rows."""
+    means: dict[str, float]
+    """The metrics that are means, by their short names."""
 
     @cached_property
     def calibration(self) -> StreamedCalibration:
@@ -115,7 +115,8 @@ class Metric:
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
-        sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
+        sign = "+" if self.signed else ""
+        digits = 2 if self.unit == "%" else 4
         return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
 
     def interval_text(self, interval: Interval) -> str:

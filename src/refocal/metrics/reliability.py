@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from refocal._validation import check_integer, check_option
-from refocal.metrics._bins import Bins, bins_of, check_binning, make_bins, rank
-from refocal.metrics._inputs import check_level, read_probabilities
-from refocal.metrics._resampling import chunks, draw_counts
+from refocal.metrics.bins import Bins, bins_of, check_binning, make_bins, rank
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import wilson
+from refocal.metrics.resampling import chunks, draw_counts
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
@@ -77,9 +77,16 @@ def reliability_curve(
 
 def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
     """Bins as a curve; with weights the interval rests on the effective number of rows."""
-    columns = (bins.count, bins.weight, bins.p, bins.rate, *wilson(bins.rate, bins.size_at(bins.rate), level))
-    count, weight, confidence, accuracy, low, high = (column.tolist() for column in columns)
-    return ReliabilityCurve(count, weight, confidence, accuracy, low, high, level)
+    low, high = wilson(bins.rate, bins.size_at(bins.rate), level)
+    return ReliabilityCurve(
+        count=bins.count.tolist(),
+        weight=bins.weight.tolist(),
+        confidence=bins.p.tolist(),
+        accuracy=bins.rate.tolist(),
+        low=low.tolist(),
+        high=high.tolist(),
+        level=level,
+    )
 
 
 def reliability_band(
@@ -112,28 +119,40 @@ def reliability_band(
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    (p, happened), weight = rows.confidence(), rows.weights
-    used = weight > 0  # a bin of the others has no accuracy
-    ranked = rank(p[used], happened[used], weight[used])
-    p, correct, weight, n = ranked.confidence, ranked.cells.rate, ranked.cells.weight, len(ranked.confidence)
+    confidence, happened = rows.confidence()
+    has_weight = rows.weights > 0  # a bin of the others has no accuracy
+    ranked = rank(confidence[has_weight], happened[has_weight], rows.weights[has_weight])
+    p = ranked.confidence
+    correct = ranked.cells.rate
+    weight = ranked.cells.weight
+    n_rows = len(p)
     bins = make_bins(p, correct, weight, n_bins=n_bins, strategy=strategy)
     starts = np.cumsum(bins.count) - bins.count
     generator = np.random.default_rng(seed)
-    accuracies = []
-    for size in chunks(n_resamples, n):
+    parts = []
+    for n_replicates in chunks(n_resamples, n_rows):
+        shape = (n_replicates, n_rows)
         if kind == "confidence":
-            weights = draw_counts(generator, size, n) * weight
-            outcome = weights * correct
+            weights = draw_counts(generator, n_replicates, n_rows) * weight
+            weighted_outcome = weights * correct
         else:
-            weights = np.broadcast_to(weight, (size, n))
-            outcome = weights * (generator.random((size, n)) < p)
-        total = np.add.reduceat(weights, starts, axis=1)
-        hits = np.add.reduceat(outcome, starts, axis=1)
+            weights = np.broadcast_to(weight, shape)
+            weighted_outcome = weights * (generator.random(shape) < p)
+        bin_weight = np.add.reduceat(weights, starts, axis=1)
+        bin_correct = np.add.reduceat(weighted_outcome, starts, axis=1)
         # A bin may be left without rows in a resample: that resample says nothing about it.
-        accuracies.append(np.divide(hits, total, out=np.full_like(hits, np.nan), where=total > 0))
+        nothing = np.full_like(bin_correct, np.nan)
+        parts.append(np.divide(bin_correct, bin_weight, out=nothing, where=bin_weight > 0))
+    accuracies = np.concatenate(parts)  # (replicates, bins)
+    if kind == "consistency":
+        accuracies = bins.rescale_noise(accuracies)
     tail = (1.0 - level) / 2.0
-    found = np.concatenate(accuracies)
-    found = found if kind == "confidence" else bins.by_chance(found)
-    low, high = np.nanquantile(found, [tail, 1.0 - tail], axis=0)
-    curve = curve_of(bins, level)
-    return ReliabilityBand(curve.confidence, curve.accuracy, low.tolist(), high.tolist(), level, kind)
+    low, high = np.nanquantile(accuracies, [tail, 1.0 - tail], axis=0)
+    return ReliabilityBand(
+        confidence=bins.p.tolist(),
+        accuracy=bins.rate.tolist(),
+        low=low.tolist(),
+        high=high.tolist(),
+        level=level,
+        kind=kind,
+    )

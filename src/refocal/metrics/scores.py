@@ -10,8 +10,8 @@ import numpy as np
 
 from refocal._arrays import Vector, take_label, to_numpy, without_warnings
 from refocal._validation import check_option
-from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
-from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
+from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -103,9 +103,10 @@ def brier_terms(rows: Predictions) -> Vector:
     if rows.binary:
         p, happened = rows.event(1)
         return np.square(p - happened)
-    of_label, squares = _of_label(rows), np.asarray(to_numpy(row_sums(rows.values, 2)), dtype=np.float64)
+    label_p = _of_label(rows)
+    squares = np.asarray(to_numpy(row_sums(rows.values, 2)), dtype=np.float64)
     # Written so that a sure and right row scores exactly 0: (1-p)² + the squares of the others.
-    return np.square(1.0 - of_label) + np.maximum(squares - np.square(of_label), 0.0)
+    return np.square(1.0 - label_p) + np.maximum(squares - np.square(label_p), 0.0)
 
 
 def accuracy(
@@ -169,7 +170,9 @@ def brier_decomposition(
 def murphy(bins: Bins) -> tuple[float, float, float]:
     """Mean squared gap of the bins, their refinement, and the uncertainty of the outcome."""
     base = float(bins.share @ bins.rate)
-    return norm_of_gaps(bins, "l2") ** 2, float(bins.share @ (bins.rate * (1.0 - bins.rate))), base * (1.0 - base)
+    calibration = norm_of_gaps(bins, "l2") ** 2
+    refinement = float(bins.share @ (bins.rate * (1.0 - bins.rate)))
+    return calibration, refinement, base * (1.0 - base)
 
 
 def spiegelhalter_test(
@@ -191,16 +194,25 @@ def spiegelhalter_test(
     if rows.binary:
         p, happened = rows.event(1)
         slope = 1.0 - 2.0 * p
-        excesses, variances = (happened - p) * slope, np.square(slope) * p * (1.0 - p)
+        excesses = (happened - p) * slope
+        variances = np.square(slope) * p * (1.0 - p)
     else:
-        squares, cubes = (to_numpy(row_sums(rows.values, power)) for power in (2, 3))
-        excesses, variances = 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
-    excess, variance = float(rows.weights @ excesses), float(rows.weights @ variances)
-    # The weight of rows by what they add: it may depend on the label.
-    squares = np.square(excesses) if excess else variances
-    variance *= float(np.square(rows.weights) @ squares) / (float(rows.weights @ squares) or 1.0)
-    certain = math.copysign(math.inf, excess) if excess else 0.0
-    z = excess / math.sqrt(variance) if variance > 0.0 else certain
+        squares = to_numpy(row_sums(rows.values, 2))
+        cubes = to_numpy(row_sums(rows.values, 3))
+        excesses = 2.0 * (squares - _of_label(rows))
+        variances = 4.0 * np.maximum(cubes - np.square(squares), 0.0)
+    excess = float(rows.weights @ excesses)
+    variance = float(rows.weights @ variances)
+    # The weight of rows by what they add, v: it may depend on the label.
+    squared_excesses = np.square(excesses) if excess else variances
+    total = float(rows.weights @ squared_excesses)
+    variance *= float(np.square(rows.weights) @ squared_excesses) / (total or 1.0)
+    if variance > 0.0:
+        z = excess / math.sqrt(variance)
+    elif excess:
+        z = math.copysign(math.inf, excess)
+    else:
+        z = 0.0
     return SpiegelhalterResult(z, math.erfc(abs(z) / math.sqrt(2.0)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal.errors import DataError, ShapeError
-from refocal.metrics._inputs import check_level, mean, read
+from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex
@@ -55,18 +55,23 @@ def set_coverage(
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     names, _ = names_of_columns(column_names(sets))
     known = None if names is None else tuple(str(name) for name in names)
-    table = given.astype(np.float64)
-    rows, _ = read(y_true, table, sample_weight, "sets", function, ignore_index, class_names=known)
-    labels, table, weight = rows.labels, np.asarray(rows.values, dtype=np.float64), rows.weight
-    covered, size = table[np.arange(len(labels)), labels], table.sum(axis=1)
-    total, hits = (np.bincount(labels, each, table.shape[1]) for each in (rows.weights, rows.weights * covered))
-    by_class = np.divide(hits, total, where=total > 0, out=total + 2.0)
-    worst = int(np.argmin(by_class))
+    given_table = given.astype(np.float64)
+    rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, class_names=known)
+    labels = rows.labels
+    weight = rows.weight
+    table = np.asarray(rows.values, dtype=np.float64)
+    covered = table[np.arange(len(labels)), labels]
+    size = table.sum(axis=1)
+    class_weight = np.bincount(labels, rows.weights, table.shape[1])
+    class_covered = np.bincount(labels, rows.weights * covered, table.shape[1])
+    # Classes without rows get more than 1, so that they are never the worst.
+    coverage_of_class = np.divide(class_covered, class_weight, where=class_weight > 0, out=class_weight + 2.0)
+    worst = int(np.argmin(coverage_of_class))
     return SetCoverage(
         coverage=interval_of_share(covered, weight, level),
         mean_size=mean(size, weight),
         share_empty=mean((size == 0.0).astype(np.float64), weight),
         share_single=mean((size == 1.0).astype(np.float64), weight),
         worst_class=worst,
-        worst_coverage=float(by_class[worst]),
+        worst_coverage=float(coverage_of_class[worst]),
     )

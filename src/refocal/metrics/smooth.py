@@ -12,8 +12,8 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import check_number
-from refocal.metrics._bins import bins_of, isotonic_fit, rank
-from refocal.metrics._inputs import mean, read_probabilities
+from refocal.metrics.bins import bins_of, isotonic_fit, rank
+from refocal.metrics.inputs import mean, read_probabilities
 from refocal.metrics.intervals import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
 from refocal.metrics.scores import murphy
@@ -23,8 +23,8 @@ from refocal.rows.labels import IgnoreIndex
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
 _CELLS = 1 << 16
-_CELLS_PER_BANDWIDTH = 32
-_BLOCK = 1 << 15
+GRID_POINTS = _CELLS + 1
+"""The points of the grid on which `residuals_on_grid` adds up residuals."""
 # Cells of rows that an error without bins hardly notices, for its interval.
 _INTERVAL_CELLS = 256
 
@@ -87,11 +87,14 @@ def smooth_error(
 
 def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> float:
     """The smooth error of residuals on the grid, divided by the weight of their rows."""
-    cosines, width = _cosine_transform(residuals), bandwidth or 0.0
-    for cells in (1 << 12, 1 << 14, _CELLS):
-        smoothed = _smoother(cosines, cells)
-        width = _fixed_point(smoothed, width) if bandwidth is None else bandwidth
-        if width * cells >= _CELLS_PER_BANDWIDTH:
+    cells_per_bandwidth = 32  # the grid of the integral must be fine beside the bandwidth
+    cosines = _cosine_transform(residuals)
+    width = 0.0 if bandwidth is None else bandwidth
+    for n_cells in (1 << 12, 1 << 14, _CELLS):
+        smoothed = _smoother(cosines, n_cells)
+        if bandwidth is None:
+            width = _fixed_point(smoothed, guess=width)
+        if width * n_cells >= cells_per_bandwidth:
             break
     return smoothed(width)
 
@@ -125,20 +128,29 @@ def corp_reliability(
     ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
-    (confidence, correct), weight = rows.confidence(), rows.weight
-    pools = isotonic_fit(confidence, correct, weight)
-    brier = mean(np.square(confidence - correct), weight)
+    confidence, correct = rows.confidence()
+    pools = isotonic_fit(confidence, correct, rows.weight)
+    brier = mean(np.square(confidence - correct), rows.weight)
     _, recalibrated, uncertainty = murphy(pools)
-    count, weights, p, rate = (column.tolist() for column in (pools.count, pools.weight, pools.p, pools.rate))
-    miscalibration, discrimination = brier - recalibrated, uncertainty - recalibrated
-    return CorpReliability(count, weights, p, rate, brier, miscalibration, discrimination, uncertainty)
+    return CorpReliability(
+        count=pools.count.tolist(),
+        weight=pools.weight.tolist(),
+        confidence=pools.p.tolist(),
+        accuracy=pools.rate.tolist(),
+        brier=brier,
+        miscalibration=brier - recalibrated,
+        discrimination=uncertainty - recalibrated,
+        uncertainty=uncertainty,
+    )
 
 
 def residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
     """Σ w(c - y), each sample shared between its two nearest grid points in proportion: what blocks can add up."""
-    whole, shifted = np.zeros(_CELLS), np.zeros(_CELLS)
-    for start in range(0, confidence.shape[0], _BLOCK):
-        block = slice(start, start + _BLOCK)
+    block_rows = 1 << 15  # temporaries that stay in the cache
+    whole = np.zeros(_CELLS)  # the residuals of each cell
+    shifted = np.zeros(_CELLS)  # and what of them belongs to its upper end
+    for start in range(0, confidence.shape[0], block_rows):
+        block = slice(start, start + block_rows)
         residual = confidence[block] - correct[block]
         if weight is not None:
             residual *= weight[block]
@@ -182,8 +194,12 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float) -> float:
     # SciPy loads when it is needed, as everywhere.
     from scipy.optimize import brentq
 
-    low, high = 0.98 * guess, 1.02 * guess
-    low, high = low if smoothed(low) > low else 0.0, high if smoothed(high) < high else 1.0
+    low = 0.98 * guess
+    high = 1.02 * guess
+    if not smoothed(low) > low:
+        low = 0.0
+    if not smoothed(high) < high:
+        high = 1.0
     return float(brentq(lambda width: smoothed(width) - width, low, high, xtol=1e-14))
 
 
@@ -210,7 +226,7 @@ def _kernel(confidence: Vector, width: float) -> Vector:
     n = int(min(max(64.0, 8.0 / width), 4096.0))
     t = (np.arange(n) + 0.5) / n
     reach = math.ceil(4.0 * width) + 1
-    images = [2.0 * turn + sign * confidence for turn in range(-reach, reach + 1) for sign in (1.0, -1.0)]
+    images = [2.0 * period + sign * confidence for period in range(-reach, reach + 1) for sign in (1.0, -1.0)]
     density = sum(np.exp(-0.5 * np.square((t - image[:, None]) / width)) for image in images)
     return np.asarray(density / (width * math.sqrt(2.0 * math.pi)))
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
-from refocal.metrics._bins import Bins, join_cells, rank
-from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise
+from refocal.metrics.bins import Bins, join_cells, rank
+from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval, InvertedError, PairedDifference, normal_difference
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
@@ -52,8 +52,8 @@ class SquaredSummary:
     @classmethod
     def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
-        found = gap_squares(rows, n_bins, function)
-        return cls(found.value, standard_error(found), found.bins, found)
+        squares = gap_squares(rows, n_bins, function)
+        return cls(squares.value, standard_error(squares), squares.bins, squares)
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The squared interval of the `debiased_ece`: a normal one would be too short where events are rare."""
@@ -119,9 +119,11 @@ def squared_ece_difference(
     """
     function = "squared_ece_difference"
     check_level(level, function)
-    pair = [read_probabilities(y_true, each, sample_weight, function, ignore_index) for each in (first, second)]
-    of_first, of_second = (SquaredSummary.of(each, n_bins, function) for each in pair)
-    return of_first.minus(of_second, level=level)
+    rows_of_first = read_probabilities(y_true, first, sample_weight, function, ignore_index)
+    rows_of_second = read_probabilities(y_true, second, sample_weight, function, ignore_index)
+    summary_of_first = SquaredSummary.of(rows_of_first, n_bins, function)
+    summary_of_second = SquaredSummary.of(rows_of_second, n_bins, function)
+    return summary_of_first.minus(summary_of_second, level=level)
 
 
 def standard_error(first: GapSquares, second: GapSquares | None = None) -> float:
@@ -143,17 +145,26 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
 def gap_squares(rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
     """The parts of the squared error of checked rows."""
     check_integer(n_bins, "n_bins", function)
-    (confidence, correct), weight = rows.confidence(), rows.weights
+    confidence, correct = rows.confidence()
+    weight = rows.weights
     ranked = rank(confidence, correct, rows.weight)
     starts = ranked.starts(n_bins)
     index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
     residual = weight * (confidence - correct)
-    total, squared = np.bincount(index, weight), np.bincount(index, weight * weight)
-    # A bin of one row has no pairs and carries no information.
-    room = total * total - squared
-    pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
-    terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)
-    return GapSquares(index, residual, pair_weight, terms, join_cells(ranked.cells, starts))
+    total = np.bincount(index, weight)
+    # (Σw)² - Σw² is the weight of all pairs of different rows: a bin of one row has none and carries no information.
+    weight_of_pairs = total * total - np.bincount(index, weight * weight)
+    pair_weight = np.divide(
+        total / total.sum(), weight_of_pairs, out=np.zeros_like(weight_of_pairs), where=weight_of_pairs > 0
+    )
+    residual_of_others = np.bincount(index, residual)[index] - residual
+    return GapSquares(
+        bin=index,
+        residual=residual,
+        pair_weight=pair_weight,
+        terms=pair_weight[index] * residual * residual_of_others,
+        bins=join_cells(ranked.cells, starts),
+    )
 
 
 def _pair_sums(values: Vector, index: Indices) -> Vector:

@@ -15,9 +15,9 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, without_warnings
 from refocal.errors import LabelError, ShapeError
-from refocal.metrics._bins import Bins, bins_of
-from refocal.metrics._inputs import mean, read_log_probabilities, read_probabilities
+from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
+from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import InfluenceSummary, Interval, interval_of_shift
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
@@ -25,9 +25,6 @@ from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
-
-# The number of cells of nearly equal probabilities whose rows the interval of the mean bias sums up.
-BIAS_CELLS = 1000
 
 LossOfRows = Callable[[Predictions], Vector]
 OfRate = Callable[[float], tuple[float, float]]
@@ -128,9 +125,11 @@ def _variance(rate: float) -> tuple[float, float]:
 def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Predictions | BlockSums) -> StreamedMetric:
     """1 - mean loss / loss of the rate alone; `name` is that of the mean."""
     if isinstance(source, BlockSums):
-        average, rate = source.means[name], source.calibration.accuracy
+        average = source.means[name]
+        rate = source.calibration.accuracy
     else:
-        average, rate = mean(terms(source), source.weight), _rate(source)
+        average = mean(terms(source), source.weight)
+        rate = _rate(source)
     if not 0.0 < rate < 1.0:
         return StreamedMetric(math.nan)
     loss, slope = of_rate(rate)
@@ -141,9 +140,14 @@ def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Predictions | 
 def _influence_on_skill(
     terms: LossOfRows, average: float, rate: float, loss: float, slope: float, rows: Predictions
 ) -> Vector:
-    beyond, more = terms(rows) - average, (rows.labels == 1) - rate
-    moved: Vector = average / loss**2 * slope * more - beyond / loss
-    return moved
+    """The influence of each row on 1 - L / l(r), L being the mean loss and l(r) that of the rate r alone.
+
+    It is L / l² · dl/dr · (y_i - r) - (L_i - L) / l.
+    """
+    loss_difference = terms(rows) - average
+    rate_difference = (rows.labels == 1) - rate
+    influence: Vector = average / loss**2 * slope * rate_difference - loss_difference / loss
+    return influence
 
 
 _log_skill = partial(_skill, "log_loss", log_loss_terms, _entropy)
@@ -153,10 +157,10 @@ _square_skill = partial(_skill, "brier_score", brier_terms, _variance)
 def _influence_on_area(
     of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Predictions
 ) -> Vector:
-    """How much rows of class 1 and 0 at each of some places move an area under a curve."""
+    """The influence of rows on an area under a curve; `of_one` and `of_zero` are those of each class by place."""
     p, happened = rows.event(1)
-    at = place(p)
-    return np.where(happened, of_one[at], of_zero[at])
+    place_of_row = place(p)
+    return np.where(happened, of_one[place_of_row], of_zero[place_of_row])
 
 
 def _scores(source: Predictions | BlockSums) -> ScoreCells:
@@ -165,34 +169,41 @@ def _scores(source: Predictions | BlockSums) -> ScoreCells:
         return source.histogram.scores()
     p, happened = source.event(1)
     values = np.unique(p)
+    n_values = len(values)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
-    at, weight, n = place(p), source.weights, len(values)
-    ones, zeros = (np.bincount(at, weight * each, n).astype(np.float64) for each in (happened, ~happened))
-    return ScoreCells(ones, zeros, np.zeros(n, dtype=np.bool_), place)
+    place_of_row = place(p)
+    ones = np.bincount(place_of_row, source.weights * happened, n_values).astype(np.float64)
+    zeros = np.bincount(place_of_row, source.weights * ~happened, n_values).astype(np.float64)
+    return ScoreCells(ones, zeros, np.zeros(n_values, dtype=np.bool_), place)
 
 
 @without_warnings
 def _auc(source: Predictions | BlockSums) -> StreamedMetric:
-    """A row moves the area by the share of the other class that it is on the right side of."""
+    """The area under the ROC curve; the influence of a row is the share of the other class that it is on the right
+    side of, less the area (DeLong et al. 1988).
+    """
     scores = _scores(source)
-    n_ones, n_zeros = scores.right.sum(), scores.wrong.sum()
+    n_ones = scores.right.sum()
+    n_zeros = scores.wrong.sum()
     if n_ones == 0.0 or n_zeros == 0.0:
         return StreamedMetric(math.nan)
     zeros_below = (np.cumsum(scores.wrong) - 0.5 * scores.wrong) / n_zeros
     ones_above = 1.0 - (np.cumsum(scores.right) - 0.5 * scores.right) / n_ones
     value = float(scores.right @ zeros_below / n_ones)
     total = n_ones + n_zeros
-    moved = (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros
+    of_one = (zeros_below - value) * total / n_ones
+    of_zero = (ones_above - value) * total / n_zeros
     # Pairs of a row of each class in one cell count by half; each may count as none or as one.
     bound = 0.5 * float((scores.right * scores.wrong)[scores.several].sum() / (n_ones * n_zeros))
-    return StreamedMetric(value, bound, influence=partial(_influence_on_area, *moved, scores.place))
+    return StreamedMetric(value, bound, influence=partial(_influence_on_area, of_one, of_zero, scores.place))
 
 
 @without_warnings
 def _precision(source: Predictions | BlockSums) -> StreamedMetric:
     """The average precision U/π with U = E[y A(s)/B(s)], A and B the weights of class 1 and of all rows from s on."""
     scores = _scores(source)
-    total, n_ones = float(scores.right.sum() + scores.wrong.sum()), float(scores.right.sum())
+    total = float(scores.right.sum() + scores.wrong.sum())
+    n_ones = float(scores.right.sum())
     if n_ones == 0.0 or n_ones == total:
         return StreamedMetric(math.nan)
     ones = np.cumsum(scores.right[::-1])[::-1] / total
@@ -200,11 +211,13 @@ def _precision(source: Predictions | BlockSums) -> StreamedMetric:
     precision = np.divide(ones, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
     rate = n_ones / total
     value = float(scores.right @ precision) / n_ones
-    # A row also moves the precision at every threshold below its own probability.
-    at = np.divide(scores.right / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
-    count, weighted = np.cumsum(at), np.cumsum(at * precision)
-    moved = (precision - value + count - weighted) / rate, -weighted / rate
-    influence = partial(_influence_on_area, *moved, scores.place)
+    # A row also changes the precision at every threshold below its own probability.
+    share_of_ones = np.divide(scores.right / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
+    from_ones_below = np.cumsum(share_of_ones)
+    from_precision_below = np.cumsum(share_of_ones * precision)
+    of_one = (precision - value + from_ones_below - from_precision_below) / rate
+    of_zero = -from_precision_below / rate
+    influence = partial(_influence_on_area, of_one, of_zero, scores.place)
     return StreamedMetric(value, _precision_bound(scores), influence=influence)
 
 
@@ -214,13 +227,18 @@ def _precision_bound(scores: ScoreCells) -> float:
     With weights A of class 1 and B of all rows above the cell, a and b in it, the precisions of its rows of class 1 are
     at most (A + a)/(B + a), and their weighted sum is at least ∫ (A + t)/(B + b + t) dt from 0 to a.
     """
-    a, b = scores.right, scores.wrong
-    ones_above, above = np.cumsum(a[::-1])[::-1] - a, np.cumsum((a + b)[::-1])[::-1] - a - b
-    doubtful = scores.several & (a > 0.0) & (b > 0.0)
-    a, b, ones_above, above = (each[doubtful] for each in (a, b, ones_above, above))
-    counted = a * (ones_above + a) / (above + a + b)
-    most = a * (ones_above + a) / (above + a)
-    least = a - (above + b - ones_above) * np.log1p(a / (above + b))
+    ones = scores.right
+    zeros = scores.wrong
+    ones_above = np.cumsum(ones[::-1])[::-1] - ones
+    rows_above = np.cumsum((ones + zeros)[::-1])[::-1] - ones - zeros
+    is_uncertain = scores.several & (ones > 0.0) & (zeros > 0.0)
+    a = ones[is_uncertain]
+    b = zeros[is_uncertain]
+    A = ones_above[is_uncertain]  # noqa: N806
+    B = rows_above[is_uncertain]  # noqa: N806
+    counted = a * (A + a) / (B + a + b)
+    most = a * (A + a) / (B + a)
+    least = a - (B + b - A) * np.log1p(a / (B + b))
     return float(max((most - counted).sum(), (counted - least).sum()) / scores.right.sum())
 
 
@@ -233,9 +251,16 @@ class BiasSummary(InfluenceSummary):
     @classmethod
     def of(cls, rows: Predictions) -> BiasSummary:
         """That of some rows."""
-        terms, share = bias_terms(rows), rows.weights / rows.weights.sum()
+        n_cells = 1000  # of nearly equal probabilities, whose rows the interval sums up
+        terms = bias_terms(rows)
+        share = rows.weights / rows.weights.sum()
         value = float(share @ terms)
-        return cls(value, share * (terms - value), (-1.0, 1.0), bins_of(rows, n_bins=BIAS_CELLS))
+        return cls(
+            value=value,
+            influence=share * (terms - value),
+            limits=(-1.0, 1.0),
+            cells=bins_of(rows, n_bins=n_cells),
+        )
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval by the score test of a shift of all log-odds."""
@@ -245,10 +270,11 @@ class BiasSummary(InfluenceSummary):
 def _summary_of(
     streamed: Callable[[Any], StreamedMetric], limits: tuple[float, float], rows: Predictions
 ) -> InfluenceSummary:
-    """A metric of rows in memory, with how much each of them moves it."""
-    value, *_, influence = streamed(rows)
-    moved = np.zeros(len(rows.labels)) if influence is None else influence(rows)
-    return InfluenceSummary(value, moved * (rows.weights / rows.weights.sum()), limits)
+    """A metric of rows in memory, with the influence of each of them."""
+    metric = streamed(rows)
+    influence = np.zeros(len(rows.labels)) if metric.influence is None else metric.influence(rows)
+    share = rows.weights / rows.weights.sum()
+    return InfluenceSummary(metric.value, influence * share, limits)
 
 
 _SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
@@ -256,9 +282,15 @@ _SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
 
 def _by_influence(streamed: Callable[[Any], StreamedMetric], lowest: float = 0.0) -> dict[str, Any]:
     """The fields of a metric whose `streamed` form takes rows too, and returns how much each of them moves it."""
-    summary, of_rows = partial(_summary_of, streamed, (lowest, 1.0)), lambda rows: streamed(rows).value
-    forms = {"streamed": streamed, "summary": summary, "of_rows": of_rows, "range": (lowest, 1.0)}
-    return _SHOWN | forms | {"lower_is_better": False}
+    limits = (lowest, 1.0)
+    return {
+        "streamed": streamed,
+        "summary": partial(_summary_of, streamed, limits),
+        "of_rows": lambda rows: streamed(rows).value,
+        "range": limits,
+        "lower_is_better": False,
+        **_SHOWN,
+    }
 
 
 METRICS = (

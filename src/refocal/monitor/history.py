@@ -22,21 +22,28 @@ from numpy.typing import ArrayLike
 
 from refocal._arrays import Flags, Vector, take_label
 from refocal.errors import FormatError
-from refocal.metrics._bins import uniform_index
+from refocal.metrics.bins import uniform_index
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
 from refocal.metrics.scores import brier_terms
 from refocal.rows import Predictions
 
 N_BINS = 10
-# Alternatives: intercepts and slopes of the log-odds, which are 0 and 1 under calibration.
-SHIFTS, SLOPES = (0.125, 0.25, 0.5, 1.0), (0.6, 0.8, 1.25, 1.7)
-ALTERNATIVES = np.array([*((sign * shift, 1.0) for sign in (-1, 1) for shift in SHIFTS), *((0.0, b) for b in SLOPES)])
+"""The bins of equal width of the ECE."""
+# Alternatives (intercept, slope) of the log-odds, which are (0, 1) under calibration: probabilities that are too low or
+# too high, and too extreme (slopes below 1) or too timid (above 1).
+ALTERNATIVES = np.array([
+    *((-shift, 1.0) for shift in (0.125, 0.25, 0.5, 1.0)),
+    *((shift, 1.0) for shift in (0.125, 0.25, 0.5, 1.0)),
+    *((0.0, slope) for slope in (0.6, 0.8, 1.25, 1.7)),
+])  # fmt: skip
 # Probabilities are clipped to this distance from 0 and 1: an "impossible" event may occur.
-LEAST = 1e-12
-# The number of periods kept individually, and the number of entries for older, closed periods.
-MOST_OPEN, MOST_OLD = 60, 20
-# The logarithm of nothing; JSON has no infinity.
-NOTHING = -1e300
+SMALLEST_P = 1e-12
+# The number of periods kept individually.
+MOST_OPEN = 60
+# The number of entries for older, closed periods.
+MOST_OLD = 20
+# Stands for the logarithm of 0: JSON has no infinity.
+LOG_ZERO = -1e300
 
 Key = Any
 """The name of a period: a whole number or a text, all of a monitor of one kind. `in_order` says how they are sorted."""
@@ -67,25 +74,32 @@ class Period:
         """A period of rows with their labels; with more than two classes the event is that the top class is right."""
         p, happened = rows.confidence()
         of_label = np.where(happened, p, 1.0 - p) if rows.binary else take_label(rows.values, rows.labels)
-        at = uniform_index(p, N_BINS)
+        index = uniform_index(p, N_BINS)
         return cls(
             first=key,
             last=key,
             n=len(p),
-            log_loss=-float(np.sum(np.log(np.clip(of_label, LEAST, 1.0)))),
+            log_loss=-float(np.sum(np.log(np.clip(of_label, SMALLEST_P, 1.0)))),
             brier=float(np.sum(brier_terms(rows))),
-            rows=np.bincount(at, minlength=N_BINS).tolist(),
-            p=np.bincount(at, p, N_BINS).tolist(),
-            events=np.bincount(at[happened], minlength=N_BINS).tolist(),
+            rows=np.bincount(index, minlength=N_BINS).tolist(),
+            p=np.bincount(index, p, N_BINS).tolist(),
+            events=np.bincount(index[happened], minlength=N_BINS).tolist(),
             ratios=log_ratios(p, happened).tolist(),
         )
 
     def plus(self, other: Period) -> Period:
         """A period with the rows of both."""
-        (_, _, *mine), (_, _, *others) = vars(self).values(), vars(other).values()
-        sums = [np.add(*both).tolist() for both in zip(mine, others, strict=True)]
-        first, last = min(self.first, other.first, key=in_order), max(self.last, other.last, key=in_order)
-        return Period(first, last, *sums)
+        return Period(
+            first=min(self.first, other.first, key=in_order),
+            last=max(self.last, other.last, key=in_order),
+            n=self.n + other.n,
+            log_loss=self.log_loss + other.log_loss,
+            brier=self.brier + other.brier,
+            rows=np.add(self.rows, other.rows).tolist(),
+            p=np.add(self.p, other.p).tolist(),
+            events=np.add(self.events, other.events).tolist(),
+            ratios=np.add(self.ratios, other.ratios).tolist(),
+        )
 
     def check(self) -> None:
         """Refuse sums in a file that no rows can have."""
@@ -100,10 +114,15 @@ class Period:
         """The period in numbers; None without rows."""
         if self.n == 0:
             return None
-        n, count, p, events = self.n, np.array(self.rows), np.array(self.p), np.array(self.events)
-        mean, rate = float(p.sum()) / n, float(events.sum()) / n
-        spread = p * (1.0 - p / np.maximum(count, 1))
-        error = math.sqrt(max(rate * (1.0 - rate), 1.0 / n) / n)
+        n = self.n
+        count = np.array(self.rows)
+        p = np.array(self.p)
+        events = np.array(self.events)
+        mean = float(p.sum()) / n
+        rate = float(events.sum()) / n
+        # Of the events of each bin, if all of its rows had its mean probability: n p (1 - p).
+        variance = p * (1.0 - p / np.maximum(count, 1))
+        standard_error = math.sqrt(max(rate * (1.0 - rate), 1.0 / n) / n)
         return WindowSummary(
             first=str(self.first),
             last=str(self.last),
@@ -111,10 +130,10 @@ class Period:
             log_loss=self.log_loss / n,
             brier_score=self.brier / n,
             ece=float(np.abs(p - events).sum()) / n,
-            ece_by_chance=float(np.sqrt(2.0 / np.pi * spread).sum()) / n,
+            ece_by_chance=float(np.sqrt(2.0 / np.pi * variance).sum()) / n,  # E|X| = σ √(2/π) of a normal X
             mean_p=mean,
             rate=share_interval(rate, n, level),
-            bias=normal_interval(mean - rate, error, level, (-1.0, 1.0)),
+            bias=normal_interval(mean - rate, standard_error, level, (-1.0, 1.0)),
         )
 
 
@@ -147,12 +166,19 @@ class WindowSummary:
 
 
 def log_ratios(p: Vector, happened: Flags) -> Vector:
-    """The logarithms of the likelihood ratios of all alternatives, added up over rows."""
-    p = np.clip(p, LEAST, 1.0 - LEAST)
-    odds = np.log(p) - np.log1p(-p)
+    """The logarithms of the likelihood ratios of all alternatives, added up over rows, (alternatives,).
+
+    -log p(outcome) is log(1 + exp(∓l)) of the log-odds l; those of the alternative (a, b) are a + b l.
+    """
+    p = np.clip(p, SMALLEST_P, 1.0 - SMALLEST_P)
+    log_odds = np.log(p) - np.log1p(-p)
     sign = np.where(happened, -1.0, 1.0)
-    said = np.logaddexp(0.0, sign * odds)
-    return np.array([float(np.sum(said - np.logaddexp(0.0, sign * (a + b * odds)))) for a, b in ALTERNATIVES])
+    loss = np.logaddexp(0.0, sign * log_odds)
+    ratios = []
+    for intercept, slope in ALTERNATIVES:
+        alternative_loss = np.logaddexp(0.0, sign * (intercept + slope * log_odds))
+        ratios.append(float(np.sum(loss - alternative_loss)))
+    return np.array(ratios)
 
 
 @dataclass(frozen=True)
@@ -162,7 +188,7 @@ class Wealth:
     It starts with an e-value of 1.
     """
 
-    log_won: list[float] = field(default_factory=lambda: [NOTHING] * len(ALTERNATIVES))
+    log_won: list[float] = field(default_factory=lambda: [LOG_ZERO] * len(ALTERNATIVES))
     n_periods: int = 0
 
     @property
@@ -225,7 +251,8 @@ class History:
             self.closed = Wealth(won.tolist(), max(self.closed.n_periods, other.closed.n_periods))
             self.peak = Peak(peak.log_e - math.log(2.0), peak.period)
         elif other.old:
-            self.closed, self.peak = other.closed, other.peak
+            self.closed = other.closed
+            self.peak = other.peak
         both = sorted([*self.old, *other.old], key=lambda old: (in_order(old.last), in_order(old.first)))
         self.old = _shortened(both)
         for period in other.periods:

@@ -22,7 +22,7 @@ from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 from refocal.io.arrays import open_arrays
-from refocal.metrics._inputs import read_probabilities
+from refocal.metrics.inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 from refocal.rows import Predictions
 from refocal.rows.labels import LabelRule, raw_labels, resolve, shared_beginning

@@ -14,7 +14,7 @@ from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of
 from refocal.maps.row import softplus
-from refocal.metrics._bins import rank
+from refocal.metrics.bins import rank
 from refocal.nn.losses import Loss, LossBatch
 
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.details import CONFIDENCE, Decision, Terms, period_name
+from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
@@ -45,12 +46,14 @@ def reliability(
     Where the probabilities of a rare class are all small, the axes end with them. With `small_up_to`, the end of its
     axes, it is a small diagram for a row of many.
     """
-    is_small, highest = small_up_to is not None, highest_point([curve])
+    is_small = small_up_to is not None
+    highest = highest_point([curve])
     top = small_up_to or (highest if terms is not CONFIDENCE and highest <= CROPPED_BELOW else 1.0)
     bins = list(zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True))
     outside = sum(not low <= accuracy <= high for _, _, accuracy, low, high in bins)
     _, claimed, true, *_ = max(bins, key=lambda each: abs(each[2] - each[1]))
-    axes, plot = Axes(terms.probability, terms.outcome), Plot((0, top), (0, top), size=(400, 400))
+    axes = Axes(terms.probability, terms.outcome)
+    plot = Plot((0, top), (0, top), size=(400, 400))
     plot.description = (
         f"Reliability diagram, {title}: {len(bins)} bins of equal mass, {outside} of them outside the band of "
         f"calibrated predictions. Largest gap: {terms.probability} {percent(claimed)} %, "
@@ -59,9 +62,12 @@ def reliability(
     )
     below = []
     if is_small:
-        axes, plot.size, plot.margins = Axes(), (200, 190), (40, 8, 8, 26)
+        axes = Axes()
+        plot.size = (200, 190)
+        plot.margins = (40, 8, 8, 26)
     elif histogram is not None and top == 1.0:
-        axes, plot.margins = Axes("", terms.outcome, ticks="y"), (52, 12, 12, 44 + DENSITY)
+        axes = Axes("", terms.outcome, ticks="y")
+        plot.margins = (52, 12, 12, 44 + DENSITY)
         below = [_density(histogram, terms)]
     plot.marks += [
         Band(curve.confidence, curve.low, curve.high),
@@ -107,14 +113,21 @@ def confidence(histogram: Histogram, title: str, top: float, terms: Terms = CONF
     )
     plot = Plot((0, 1), (0, 100 * top), [Axes(terms.probability, "predictions (%)")], said, margins=(52, 30, 12, 44))
     for (low, high), right, wrong in zip(pairwise(histogram.edges), histogram.right, histogram.wrong, strict=True):
-        a, b, x = 100 * right / total, 100 * (right + wrong) / total, (low, high - 0.1 * (high - low))
-        for part, ends, color in ((terms.happened, (0.0, a), FIRST), (terms.did_not, (a, b), SECOND)):
+        right_percent = 100 * right / total
+        percent_of_both = 100 * (right + wrong) / total
+        x = (low, high - 0.1 * (high - low))
+        parts = (
+            (terms.happened, (0.0, right_percent), FIRST),
+            (terms.did_not, (right_percent, percent_of_both), SECOND),
+        )
+        for part, ends, color in parts:
             if ends[1] > ends[0]:
                 tip = (
                     f"{terms.probability} {low:.2f} to {high:.2f}: {part}, {ends[1] - ends[0]:.2f} % of all predictions"
                 )
                 plot.marks.append(Bar(x, ends, color, tip))
-    legend, left = _sheet(plot.size), plot.margins[0]
+    legend = _sheet(plot.size)
+    left = plot.margins[0]
     for text, color in ((_shortened(terms.happened), FIRST), (_shortened(terms.did_not), SECOND)):
         legend.marks += [Bar((left, left + 10), (18, 8), color), Text(left + 16, 13, text)]
         left += 40 + 7.2 * len(text)
@@ -142,18 +155,28 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     """
     metric = METRICS[measure]
     label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
-    found = {name: method.measures[measure] for name, method in methods.items()}
-    names = [_shortened(name) for name in found]
-    low, high = (metric.scale * end for end in near_range(list(found.values()), metric.lower_is_better))
-    listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval in found.items())
-    axes, said = Axes(label, names=names, grid=True), f"{metric.heading} of {of}: {listed}."
-    size, margins = (400.0, 56.0 + 24 * len(names)), (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0)
-    plot = Plot((low, high), (len(names) - 0.4, -0.6), [axes], said, size, margins)
-    for i, (name, interval) in enumerate(found.items()):
+    interval_of = {name: method.measures[measure] for name, method in methods.items()}
+    names = [_shortened(name) for name in interval_of]
+    lowest, highest = near_range(list(interval_of.values()), metric.lower_is_better)
+    low = metric.scale * lowest
+    high = metric.scale * highest
+    listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval in interval_of.items())
+    plot = Plot(
+        (low, high),
+        (len(names) - 0.4, -0.6),
+        [Axes(label, names=names, grid=True)],
+        f"{metric.heading} of {of}: {listed}.",
+        (400.0, 56.0 + 24 * len(names)),
+        (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0),
+    )
+    for i, (name, interval) in enumerate(interval_of.items()):
         is_marked = marked is None or name in marked
-        value, start, end = (metric.scale * v for v in (interval.value, interval.low, interval.high))
-        text, *ends = map(metric.text, (interval.value, interval.low, interval.high))
-        tip, color = f"{name}: {label} {text} ({' to '.join(ends)})", FIRST if is_marked else MUTED
+        color = FIRST if is_marked else MUTED
+        value = metric.scale * interval.value
+        start = metric.scale * interval.low
+        end = metric.scale * interval.high
+        text = metric.text(interval.value)
+        tip = f"{name}: {label} {text} ({metric.text(interval.low)} to {metric.text(interval.high)})"
         if low <= value <= high:
             plot.marks.append(Line([max(start, low), min(end, high)], [i, i], color, 2))
             plot.marks.append(Point(value, i, color, tip, "dot" if is_marked else "ring"))
@@ -199,23 +222,30 @@ def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
 
 def surface(found: SearchSurface) -> Plot:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
-    share, log_loss, rows = tolerance_of(found), np.array(found.log_loss), len(found.gammas)
-    limit = (1.0 + share) * log_loss.min()
+    tolerance = tolerance_of(found)
+    log_loss = np.array(found.log_loss)
+    n_gammas = len(found.gammas)
+    limit = (1.0 + tolerance) * log_loss.min()
     # Far from the best nothing needs to be seen.
     near = np.flatnonzero((log_loss <= 1.6 * limit).any(axis=0))
     near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    logs, log_loss, value = np.log(found.temperatures)[near], log_loss[:, near], np.array(found.value)
-    middle = (logs[1:] + logs[:-1]) / 2 if len(near) > 1 else logs - 0.1
-    edges = np.exp([2 * logs[0] - middle[0], *middle, 2 * logs[-1] - middle[-1]]).tolist()
+    log_temperatures = np.log(found.temperatures)[near]
+    log_loss = log_loss[:, near]
+    value = np.array(found.value)
+    middle = (log_temperatures[1:] + log_temperatures[:-1]) / 2 if len(near) > 1 else log_temperatures - 0.1
+    first_edge = 2 * log_temperatures[0] - middle[0]
+    last_edge = 2 * log_temperatures[-1] - middle[-1]
+    edges = np.exp([first_edge, *middle, last_edge]).tolist()
     taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
-    plot = Plot((edges[0], edges[-1]), (-0.5, rows - 0.5), log_x=True, is_crisp=True)
-    plot.size, plot.margins = (440.0, 400.0), (52.0, 12.0, 104.0, 44.0)
+    plot = Plot((edges[0], edges[-1]), (-0.5, n_gammas - 0.5), log_x=True, is_crisp=True)
+    plot.size = (440.0, 400.0)
+    plot.margins = (52.0, 12.0, 104.0, 44.0)
     plot.description = (
-        f"Objective {found.objective} of {found.method} on the validation set over {rows} values of γ and "
+        f"Objective {found.objective} of {found.method} on the validation set over {n_gammas} values of γ and "
         f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * share:g} % above the best."
+        f"encloses the points of a log-loss at most {100 * tolerance:g} % above the best."
     )
-    names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
+    names = [tick_label(gamma) if n_gammas <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
     plot.marks.append(Axes("temperature T", "γ", names=names))
     best = float(value.min())
     objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
@@ -225,19 +255,22 @@ def surface(found: SearchSurface) -> Plot:
         numbers = f"{objective} {value[g, near[k]]:.4g}, log-loss {log_loss[g, k]:.4g}"
         tip = f"γ {found.gammas[g]:g}, T {found.temperatures[near[k]]:.3g}: {numbers}"
         plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
-    is_inside, border, gap = log_loss <= limit, [], (math.nan, math.nan)
+    is_inside = log_loss <= limit
+    border: list[tuple[float, float]] = []
+    gap = (math.nan, math.nan)  # ends a piece of the line
     for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
         border += [(edges[k + 1], g - 0.5), (edges[k + 1], g + 0.5), gap]
     for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
         border += [(edges[k], g + 0.5), (edges[k + 1], g + 0.5), gap]
     temperature = min(max(found.temperature, edges[0]), edges[-1])
-    gamma = float(np.interp(found.gamma, found.gammas, range(rows)))
+    gamma = float(np.interp(found.gamma, found.gammas, range(n_gammas)))
     plot.marks += [
         Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
         Point(temperature, gamma, FIRST, f"the point taken: {taken}", "target"),
     ]
     # The shades with words and numbers beside them.
-    left, legend = plot.size[0] - 94, _sheet(plot.size)
+    left = plot.size[0] - 94
+    legend = _sheet(plot.size)
     for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + 14 * len(SHADES))):
         legend.marks.append(Text(left, y, text))
     for step, color in enumerate(SHADES):
@@ -255,7 +288,8 @@ def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
     plot = _over_periods(_ends(history), [each.mean_p for each in history], f"{what} (line) and {outcome}", also=ends)
     plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
     for i, each in enumerate(history):
-        low, high = percent(each.rate.low), percent(each.rate.high)
+        low = percent(each.rate.low)
+        high = percent(each.rate.high)
         said = f"{what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({low} to {high} %)"
         plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4))
         plot.marks.append(Point(i, each.rate.value, SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
@@ -264,10 +298,11 @@ def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
 
 def evidence(monitor: CalibrationMonitor) -> Plot:
     """The logarithm of a monitor's e-value after each period, and where the alarm is raised."""
-    found, alarm = monitor.evidence(), math.log10(1.0 / monitor.alpha)
-    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
-    tips = [f"{period}: e-value {value:.3g}" for period, value in found]
-    ends = (found[0][0], found[-1][0])
+    e_values = monitor.evidence()
+    alarm = math.log10(1.0 / monitor.alpha)
+    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in e_values]
+    tips = [f"{period}: e-value {value:.3g}" for period, value in e_values]
+    ends = (e_values[0][0], e_values[-1][0])
     plot = _over_periods(ends, shown, "logarithm of the e-value (base 10)", tips, also=(0.0, 1.1 * alarm))
     plot.marks.append(Line(plot.x, [alarm, alarm], SECOND, 1.4, "6 4"))
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
@@ -277,11 +312,13 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
 
 def loss(history: Sequence[WindowSummary], measure: str, by_chance: str = "") -> Plot:
     """A measure of each period of a monitor; dashed what it would be by chance."""
-    heading, values = capital(METRICS[measure].label), [getattr(each, measure) for each in history]
+    heading = capital(METRICS[measure].label)
+    values = [getattr(each, measure) for each in history]
     chance = [getattr(each, by_chance) for each in history] if by_chance else []
     tips = [f"{period_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
     plot = _over_periods(_ends(history), values, heading, tips, chance)
-    plot.size, plot.description = (400.0, 260.0), f"{heading} of {len(history)} periods."
+    plot.size = (400.0, 260.0)
+    plot.description = f"{heading} of {len(history)} periods."
     plot.marks += _line(chance, SECOND, "6 4")
     return plot
 
@@ -290,7 +327,8 @@ def _over_periods(
     ends: tuple[str, str], values: Sequence[float], label: str, tips: Sequence[str] = (), also: Sequence[float] = ()
 ) -> Plot:
     """A line from period to period, the names of the first and the last; the axis holds what is `also` drawn."""
-    x, y = (-0.5, len(values) - 0.5), _with_room(min([*values, *also]), max([*values, *also]))
+    x = (-0.5, len(values) - 0.5)
+    y = _with_room(min([*values, *also]), max([*values, *also]))
     plot = Plot(x, y, [Axes("", label, ticks="y")], size=(440.0, 260.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.marks.append(Text(x[0], y[0], ends[0], offset=(0, 18)))
     if len(values) > 1:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from refocal.calibrators.registry import NONE
-from refocal.evaluate import ClassRow, Evaluation, Measured
+from refocal.evaluate import Evaluation, Measured
+from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
 from refocal.monitor import WindowSummary
@@ -53,54 +54,53 @@ def terms_of(evaluation: Evaluation) -> Terms:
     return made._replace(question=f"Does the {made.probability} match the {made.outcome}?")
 
 
-class Decision(NamedTuple):
-    """From a threshold on: the share of rows that is decided, that of errors among them, the cost of 1,000 rows.
+class SideDecisions(NamedTuple):
+    """What each threshold decides, before and after calibration."""
 
-    `cells` is how tables show it, after the threshold and what it says about costs, with the shares of all rows that
-    came true and that were promised.
-    """
-
-    threshold: float
-    decided: float
-    error: float
-    cost: float
-    cells: list[str]
+    made: dict[str, list[Decision]]
+    cells: dict[str, list[list[str]]]
+    """How tables show each of them: see `decision_cells`."""
+    start: int
+    """The place of the threshold that the text and the slider start with."""
 
 
-def decisions(evaluation: Evaluation) -> tuple[dict[str, list[Decision]], int] | None:
-    """What each threshold decides before and after calibration, and the one that the text and the slider start with."""
-    is_two = evaluation.n_classes == 2
+def decisions(evaluation: Evaluation) -> SideDecisions | None:
+    """The decisions of an evaluation; None where it has none, as of version 0.1.0."""
     made: dict[str, list[Decision]] = {}
+    cells: dict[str, list[list[str]]] = {}
+    start = 0
     for _, heading, method in sides(evaluation):
-        found, made[heading.lower()] = method.decisions, []
-        if found is None:  # in evaluations of version 0.1.0
+        if method.decisions is None:
             return None
-        for t, decided, right, promised in zip(*vars(found).values(), strict=True):
-            wrong = decided - right
-            error = wrong / decided if decided else 0.0
-            missed = found.right[0] - right if is_two else 1.0 - decided
-            cost = 1000.0 * ((t if is_two else 1.0) * wrong + (1.0 - t) * missed)
-            price = f"{1.0 - t:.3g} mistakes"
-            if is_two:
-                price = f"{(1.0 - t) / t:.3g} false alarms" if t else "any number of false alarms"
-            shares = [
-                percent(decided),
-                percent(error) if decided else "–",
-                f"{cost:.1f}",
-                percent(right),
-                percent(promised),
-            ]
-            made[heading.lower()].append(Decision(t, decided, error, cost, [f"{t:g}", price, *shares]))
-        # Of two classes that of the rate.
-        wanted = min(max(found.right[0], 0.01), 0.5) if is_two else 0.9
-        start = min(range(len(found.threshold)), key=lambda i: abs(found.threshold[i] - wanted))
-    return made, start
+        side = heading.lower()
+        made[side] = decisions_of(method.decisions, evaluation.n_classes)
+        cells[side] = [decision_cells(decision, evaluation.n_classes) for decision in made[side]]
+        start = usual_threshold(method.decisions, evaluation.n_classes)
+    return SideDecisions(made, cells, start)
 
 
-def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
-    """Every class before and after calibration, that of the largest gap after it first."""
-    pairs = zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True)
-    return sorted(pairs, key=lambda pair: -1.0 if pair[1].gap is None else round(abs(pair[1].gap), 6), reverse=True)
+def decision_cells(decision: Decision, n_classes: int) -> list[str]:
+    """A decision as a row of a table.
+
+    The threshold, what it says about costs, the share of decided rows, that of errors among them, the cost of 1,000
+    rows, and the shares of all rows that came true and that were promised.
+    """
+    threshold = decision.threshold
+    if n_classes > 2:
+        price = f"{1.0 - threshold:.3g} mistakes"
+    elif threshold:
+        price = f"{(1.0 - threshold) / threshold:.3g} false alarms"
+    else:
+        price = "any number of false alarms"
+    return [
+        f"{threshold:g}",
+        price,
+        percent(decision.decided),
+        percent(decision.error) if decision.decided else "–",
+        f"{decision.cost:.1f}",
+        percent(decision.right),
+        percent(decision.promised),
+    ]
 
 
 def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
@@ -119,7 +119,9 @@ def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
 
 def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     """The calibrator as text where it is short, and files to download: it, where small enough, and all metrics."""
-    after, files, text = evaluation.after, {}, ""
+    after = evaluation.after
+    files = {}
+    text = ""
     if after.calibrator is not None and "chain" in after.calibrator:
         data = {name: value for name, value in after.calibrator.items() if name != "fitted"}
         text = json.dumps(data, indent=2)
@@ -143,12 +145,12 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
 
 def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:
     """The periods of a monitor as rows of text by their headings; the terminal shows the same."""
-    what, outcome = compared
+    probability, outcome = compared
     return [
         {
             "period": period_name(each),
             "rows": f"{each.n:,}",
-            f"{what} %": percent(each.mean_p),
+            f"{probability} %": percent(each.mean_p),
             f"{outcome} %": percent(each.rate.value),
             "interval": interval_percent(each.rate),
             "log-loss": f"{each.log_loss:.4f}",

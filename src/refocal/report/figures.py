@@ -48,9 +48,9 @@ def plot_reliability(
     >>> plot_reliability(curve).get_xlabel()
     'confidence'
     """
-    found = reliability.curve if isinstance(reliability, StreamedCalibration) else reliability
-    count = [0] * len(found.confidence)
-    curve = Reliability(count, found.confidence, found.accuracy, found.low, found.high)
+    band = reliability.curve if isinstance(reliability, StreamedCalibration) else reliability
+    count = [0] * len(band.confidence)
+    curve = Reliability(count, band.confidence, band.accuracy, band.low, band.high)
     ax = _draw(charts.reliability(curve, title, terms=terms), ax, title)
     ax.set(aspect="equal")
     return ax

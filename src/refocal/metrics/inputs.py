@@ -154,8 +154,8 @@ def read(
     raw = raw._replace(values=to_numpy(raw.values))
     shape = tuple(raw.values.shape)
     if array.ndim == 0 or 0 in array.shape:
-        expected, got = "an array with at least one row", f"shape {tuple(array.shape)}"
-        raise ShapeError(argument, function, expected=expected, got=got)
+        expected = "an array with at least one row"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
     if class_axes(array.shape, shape) == [1]:
         array = namespace(array).moveaxis(array, 1, -1)
     is_binary = len(shape) == array.ndim

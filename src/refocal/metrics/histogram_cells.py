@@ -17,13 +17,13 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 
 MOST_BITS = 20
-_OCTAVES = 53
-_FULL_OCTAVES = 32
+# Of a float64: the bits of its mantissa, and the stored exponent of 1/2 ≤ v < 1.
 _MANTISSA_BITS = 52
 _HALF_EXPONENT = 1022
+# Octaves with cells of their own: below 2^-53, where 1 - c rounds to 1, all confidences share one.
+_OCTAVES = 53
+# A cell that is cut further has 2^14 parts.
 _ZOOM_BITS = 14
-# Cells cut further, in all; each takes 1.7 MB. A stream of 15 bins cuts 14 in each of at most five passes.
-_MAX_ZOOMED = 1024
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Cells:
     def __init__(self, bits: int, zooms: tuple[Zoom, ...] = ()) -> None:
         self.bits = bits
         self.zooms = zooms
-        depth = np.full(_OCTAVES, bits)
+        depth = np.full(_OCTAVES, bits)  # the logarithm of the number of cells of each octave
         depth[:3] += [3, 2, 1]
-        depth[_FULL_OCTAVES:] = max(0, bits - 4)
+        depth[32:] = max(0, bits - 4)
         self._shift = _MANTISSA_BITS - depth
         # How many cells lie between 1/2 and the lower end of each octave.
         self._reach = np.cumsum(1 << depth)
@@ -66,22 +66,26 @@ class Cells:
         cell: Indices = np.where(upper, self._half + away, self._half - away)
         if not self.zooms:
             return cell
-        key, first = ordered_key(confidence), self._grid
+        key = ordered_key(confidence)
+        first_part = self._grid
+        last_part = (1 << _ZOOM_BITS) - 1
         for zoom in self.zooms:
-            opened = np.minimum(np.searchsorted(zoom.cell, cell), zoom.cell.shape[0] - 1)
-            inside = np.flatnonzero(zoom.cell[opened] == cell)
-            opened = opened[inside]
-            # Rows outside the range that was seen when the cell was opened go to its ends: order is kept.
-            part = np.clip((key[inside] - zoom.origin[opened]) >> zoom.shift[opened], 0, (1 << _ZOOM_BITS) - 1)
-            cell[inside] = first + (opened << _ZOOM_BITS) + part
-            first += zoom.cell.shape[0] << _ZOOM_BITS
+            candidate = np.minimum(np.searchsorted(zoom.cell, cell), zoom.cell.shape[0] - 1)
+            inside = np.flatnonzero(zoom.cell[candidate] == cell)
+            zoomed = candidate[inside]
+            distance = key[inside] - zoom.origin[zoomed]
+            # Rows outside the range that was seen when the cell was cut go to its ends: order is kept.
+            part = np.clip(distance >> zoom.shift[zoomed], 0, last_part)
+            cell[inside] = first_part + (zoomed << _ZOOM_BITS) + part
+            first_part += zoom.cell.shape[0] << _ZOOM_BITS
         return cell
 
     def zoomed(self, cell: Indices, low: Vector, high: Vector) -> Cells:
         """The same cells, with some cut into 16,384 parts of the range from `low` to `high`."""
         order = np.argsort(cell)
-        origin, end = ordered_key(low[order]), ordered_key(high[order])
-        shift = [max(0, int(span).bit_length() - _ZOOM_BITS) for span in end - origin]
+        origin = ordered_key(low[order])
+        spans = ordered_key(high[order]) - origin
+        shift = [max(0, int(span).bit_length() - _ZOOM_BITS) for span in spans]
         return Cells(self.bits, (*self.zooms, Zoom(cell[order], origin, np.array(shift, dtype=np.int64))))
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +96,8 @@ class Cells:
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Cells:
         """The numbering that `to_dict` described; a ValueError for one that cannot have come from there."""
+        # Cells that are cut further, in all: each takes 1.7 MB. A stream of 15 bins cuts 14 in at most five passes.
+        most_zoomed = 1024
         bits = check_integer(state["bits"], "bits", "CalibrationHistogram.from_json", most=MOST_BITS)
         cells = cls(bits)
         for zoom in state["zooms"]:
@@ -101,7 +107,7 @@ class Cells:
             if shift.min() < 0 or shift.max() > _MANTISSA_BITS + 10:
                 raise ValueError("cells cut into parts of an impossible width")
             cells = cls(bits, (*cells.zooms, Zoom(cell, origin, shift)))
-            if sum(len(zoom.cell) for zoom in cells.zooms) > _MAX_ZOOMED:
+            if sum(len(zoom.cell) for zoom in cells.zooms) > most_zoomed:
                 raise ValueError("more cells than a histogram has")
         return cells
 

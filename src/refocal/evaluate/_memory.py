@@ -1,0 +1,104 @@
+"""Results of methods on rows in memory: exact values, and intervals from the rows themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refocal._validation import check_integer
+from refocal.calibrators import Calibrator
+from refocal.calibrators._classes import InOrder
+from refocal.errors import DataError
+from refocal.evaluate import _details as details
+from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
+from refocal.evaluate.evaluation import Histogram
+from refocal.evaluate.predicted import Methods, Predicted, log_proba
+from refocal.metrics.bins import bins_of, uniform_index
+from refocal.metrics.bootstrap import MetricRows, summarise
+from refocal.metrics.resampling import forget_resamples
+from refocal.rows import Predictions
+from refocal.rows.predictions import probability_rows
+
+N_RESAMPLES = 500
+
+
+def measure_in_memory(
+    test: Predictions,
+    methods: Methods,
+    report: Progress,
+    attempt: Callable[[str], AbstractContextManager[None]],
+    *,
+    n_resamples: int | None,
+    seed: int | None,
+    groups: Any,
+) -> Results:
+    """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
+    if groups is not None:
+        test = test.with_groups(groups)
+    n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
+    seed = SEED if seed is None else seed
+    results: dict[str, Result] = {}
+    for i, (name, calibrator) in enumerate(methods.items()):
+        report(i, len(methods) + 1, f"measuring {name}")
+        with attempt(name):
+            results[name] = _measure_method(test, calibrator, n_resamples, seed)
+    forget_resamples()
+    notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE}
+    return Results(results, len(test), list(test.groups), notes)
+
+
+def _measure_method(test: Predictions, calibrator: Calibrator | InOrder | None, n_resamples: int, seed: int) -> Result:
+    """Every metric of one method."""
+    start = time.perf_counter()
+    predicted = Predicted.by(log_proba(test, calibrator), test)
+    seconds = time.perf_counter() - start
+    measured = []
+    for metric in reported("with interval", test.n_classes):
+        metric_rows = MetricRows.of(metric, predicted.of(metric))
+        if metric.two_classes and np.isnan(metric_rows.value):  # only one of the classes occurs
+            continue
+        if not np.isfinite(metric_rows.value):
+            expected = f"such that the {metric.label} is finite"
+            raise DataError("test", "evaluate", expected=expected, got=repr(metric_rows.value))
+        measured.append(metric_rows)
+    names = [metric_rows.record.name for metric_rows in measured]
+    summaries = summarise(measured, n_resamples, seed)
+    values = {}
+    for metric in reported("value", test.n_classes):
+        values[metric.name] = float(metric.measure(predicted.of(metric)))
+    return Result(
+        summaries=dict(zip(names, summaries, strict=True)),
+        values=values,
+        bins=bins_of(predicted.rows, n_bins=details.N_BINS),
+        histogram=_confidence_histogram(predicted.rows),
+        seconds=seconds,
+        details=partial(_details_of, test, calibrator, seed),
+    )
+
+
+def _confidence_histogram(rows: Predictions) -> Histogram:
+    """The weight of right and wrong rows in intervals of equal width of the confidence."""
+    confidence, correct = rows.confidence()
+    weight = rows.weights
+    n_bins = len(details.EDGES) - 1
+    index = uniform_index(confidence, n_bins)
+    right = np.bincount(index, weight * correct, n_bins)
+    wrong = np.bincount(index, weight * ~correct, n_bins)
+    return Histogram(details.EDGES.tolist(), right.tolist(), wrong.tolist())
+
+
+def _details_of(test: Predictions, calibrator: Calibrator | InOrder | None, seed: int, level: float) -> Details:
+    """Classes, groups and decisions, from new predictions."""
+    rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
+    positive = rows.of_positive()
+    groups = details.groups_of(positive, test.groups)
+    return Details(
+        classes=details.classes_of(rows),
+        groups=details.measure_groups(groups, level, seed),
+        decisions=details.decision_table(details.sum_decisions(positive) / positive.weights.sum()),
+    )

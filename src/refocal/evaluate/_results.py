@@ -1,0 +1,56 @@
+"""The results of methods on test rows, whether these are in memory or in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from refocal.evaluate._details import N_BINS
+from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram
+from refocal.metrics import METRICS
+from refocal.metrics.bins import Bins
+from refocal.metrics.intervals import Summary
+from refocal.metrics.record import Metric
+
+SEED = 0
+"""The seed of resamples, and of simulated outcomes that show how far chance alone moves the ECE of a group."""
+BINS_NOTE = {"bins": f"{N_BINS} of equal mass"}
+
+Progress = Callable[[float, int, str], None]
+"""Called with the number of steps done, the number of all steps, and what comes next."""
+
+
+class Details(NamedTuple):
+    """What is shown of a method in detail."""
+
+    classes: list[ClassRow]
+    groups: list[GroupRow]
+    decisions: DecisionTable
+
+
+class Result(NamedTuple):
+    """One method on the test rows; its probabilities are not kept: those of many methods would fill the memory."""
+
+    summaries: dict[str, Summary]
+    """The metrics with intervals, by their short names."""
+    values: dict[str, float]
+    bins: Bins
+    """The confidence in bins of equal mass."""
+    histogram: Histogram
+    seconds: float
+    details: Callable[[float], Details]
+    """The details, with intervals of a level: computed only for the methods that are shown in detail."""
+
+
+class Results(NamedTuple):
+    """The results of all methods, the number of rows, the columns of their groups, and how they were measured."""
+
+    of: dict[str, Result]
+    n_rows: int
+    groups: list[str]
+    notes: dict[str, str]
+
+
+def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:
+    """The metrics that are reported this way: a value alone where the interval would take longer than all else."""
+    return [metric for metric in METRICS.values() if metric.shown == how and metric.two_classes <= (n_classes == 2)]

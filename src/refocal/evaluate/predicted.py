@@ -1,0 +1,69 @@
+"""Log-probabilities of calibrators, or of the model itself, on rows to be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, as_floating, to_numpy
+from refocal._groups import Groups
+from refocal.calibrators import Calibrator
+from refocal.calibrators._classes import InOrder
+from refocal.engine import Block
+from refocal.engine.apply import probabilities_of
+from refocal.maps.chain import Chain
+from refocal.metrics.record import Metric
+from refocal.rows import Predictions
+from refocal.rows.predictions import probability_rows
+from refocal.rows.scores import as_logits, model_log_probabilities
+
+Methods = Mapping[str, Calibrator | InOrder | None]
+"""Calibrators by their names, and None for the model as it is."""
+
+
+class Predicted(NamedTuple):
+    """Predictions for some rows: `rows` has their probabilities, for two classes those of class 1, `logs` the logs."""
+
+    rows: Predictions
+    logs: Predictions
+
+    @classmethod
+    def by(cls, log_p: NDArray[Any], rows: Predictions | Block) -> Predicted:
+        """The predictions with these log-probabilities, for checked rows."""
+        labels = to_numpy(rows.labels)
+        logs = probability_rows(labels, log_p, rows.weight, "log-probabilities")
+        probabilities = probability_rows(labels, np.exp(log_p), rows.weight).of_positive()
+        return cls(probabilities, logs)
+
+    def of(self, metric: Metric) -> Predictions:
+        """The rows or the logs, whichever the metric takes."""
+        return self.logs if metric.takes_logs else self.rows
+
+
+def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None) -> NDArray[Any]:
+    """Log-probabilities of a calibrator, or of the model itself, in float32 or float64.
+
+    Predictions have been checked when they were made, and are not checked again.
+    """
+    takes_probabilities = calibrator is not None and calibrator.input == "probabilities"
+    if predictions.input == "probabilities":  # each calibrator of probabilities has a floor of its own for zeros
+        to_logs = partial(as_logits, kind="probabilities") if takes_probabilities else model_log_probabilities
+        logits = to_logs(predictions.values)
+    else:  # half precision would round the confidences that are to be measured
+        logits = as_floating(predictions.values, "values", "evaluate")[0]
+        if takes_probabilities:
+            logits = probabilities_of(Chain(), logits, log=True)
+    return log_proba_of_logits(calibrator, logits, predictions.groups)
+
+
+def log_proba_of_logits(calibrator: Calibrator | InOrder | None, logits: Array, groups: Groups) -> NDArray[Any]:
+    """Log-probabilities of checked logits of these groups, by a calibrator or by the model itself."""
+    if calibrator is None:
+        log_p = probabilities_of(Chain(), logits, log=True)
+    else:
+        log_p = calibrator.log_proba_in_groups(logits, groups)
+    return np.asarray(to_numpy(log_p))

@@ -18,7 +18,7 @@ from gpu_fit import data
 
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.maps import focal, focal_temperature, inverse_focal
 from refocal.nn import (
     MMCE,

@@ -17,7 +17,7 @@ import torch
 
 from refocal import AutoCalibration, FocalTemperatureScaling, StructuredVectorScaling, TemperatureScaling, metrics
 from refocal._files import write_atomically
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block, array_engine
 
 VOCABULARY = (20_000, 128_000)

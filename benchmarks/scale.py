@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.calibrators.registry import make as calibrator_of
 from refocal.evaluate import evaluate
 from refocal.io import rows_of

@@ -9,7 +9,7 @@ import torch
 from helpers import draw_chain, draw_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._arrays import is_recorded
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block, block, c_engine
 from refocal.engine.program import Opcode, program_of
 from refocal.fitting.affine import Features, _vector_sums

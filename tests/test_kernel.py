@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block, array_engine, c_engine
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 30.0)

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 import refocal
 from refocal import losses, maps, metrics
-from refocal.calibrators._answers import Answers
+from refocal.calibrators.answers import Answers
 from refocal.calibrators.registry import NAMED, make
 from refocal.io import Predictions, read, split
 from refocal.io.writers import FILES, columns_of

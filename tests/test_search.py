@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find

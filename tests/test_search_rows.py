@@ -116,7 +116,7 @@ def test_a_walk_adds_up():
     assert (found.n_rows, found.n_skipped) == (6, 1)
     assert finish(job, found).answer == pytest.approx(-expected)
     nothing = reduce_chunks(iter, reader, job, [])
-    assert finish(job, nothing) == nothing == (None, 0, 0, 0)
+    assert finish(job, nothing) == nothing == (None, 0, 0, 0, 0, 0)
 
 
 def test_threads_are_those_that_were_asked_for(monkeypatch):

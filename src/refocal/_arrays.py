@@ -185,10 +185,10 @@ def in_half(p: NDArray[np.float32]) -> NDArray[np.float16]:
     array([ True,  True])
     """
     small = p < 2.0**-14
-    found = np.where(small, np.float32(0.0), p).astype(np.float16)
+    half = np.where(small, np.float32(0.0), p).astype(np.float16)
     steps = np.rint(np.where(small, p, np.float32(0.0)) * np.float32(2.0**24)).astype(np.uint16)
-    np.copyto(found.view(np.uint16), steps, where=small)
-    return found
+    np.copyto(half.view(np.uint16), steps, where=small)
+    return half
 
 
 def in_library_of(other: Array, values: Array) -> Array:
@@ -204,9 +204,9 @@ def indices_beside(other: Array, values: Array) -> Array:
     """Integers as int64, or what JAX has for it, in the library of `other` and on its device."""
     if isinstance(other, np.ndarray):
         return to_numpy(values).astype(np.int64, copy=False)
-    found = in_library_of(other, values)
-    xp = namespace(found)
-    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64, copy=False)
+    indices = in_library_of(other, values)
+    xp = namespace(indices)
+    return indices if array_api_compat.is_jax_array(indices) else xp.astype(indices, xp.int64, copy=False)
 
 
 def for_fitting(array: Array) -> Array:

@@ -20,7 +20,7 @@ from refocal import (
     VectorScaling,
     load,
 )
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.engine import dataset
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate

@@ -19,7 +19,7 @@ from scale_rows import make_rows
 
 from helpers import wait_until
 from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.cli.run import run
 from refocal.errors import ClusterError, DataError, ShapeError
 from refocal.evaluate import evaluate

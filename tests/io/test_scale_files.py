@@ -196,8 +196,11 @@ def test_names_of_classes_in_blocks_zarr_and_dask(tmp_path, fitted):
         found = TemperatureScaling().fit(X, y)
         assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
         np.testing.assert_array_equal(found.predict(logits[:50]), expected.predict(logits[:50]))
-    rows = blocks([(LOGITS[:1000], NAMES[LABELS[:1000]]), (LOGITS[1000:], LABELS[1000:])], class_names=NAMES)
+    rows = blocks([(LOGITS[:1000], NAMES[LABELS[:1000]]), (LOGITS[1000:], NAMES[LABELS[1000:]])], class_names=NAMES)
     assert TemperatureScaling().fit(rows).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    mixed = blocks([(LOGITS[:1000], NAMES[LABELS[:1000]]), (LOGITS[1000:], LABELS[1000:])], class_names=NAMES)
+    with pytest.raises(LabelError, match="names in 1 of them and numbers in 1"):
+        TemperatureScaling().fit(mixed)
     with pytest.raises(LabelError, match=r"integers\. Got text such as 'cat' in row 0 of block 0.* class_names="):
         TemperatureScaling().fit(blocks([(LOGITS, NAMES[LABELS])]))
     with pytest.raises(LabelError, match=r"of 4 distinct classes.*Got 2 distinct labels from 'cow' to 'hen'"):

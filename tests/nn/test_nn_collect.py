@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators._fitted import focal_point
+from refocal.calibrators.fitted import focal_point
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions, read
 from refocal.nn import collect, collect_logits

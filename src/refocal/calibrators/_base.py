@@ -29,9 +29,9 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups, as_groups
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators._classes import named_classes, order_of_columns
-from refocal.calibrators._description import fit_warnings
-from refocal.calibrators._fitted import Fitted, report_of
+from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.description import fit_warnings
+from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, probabilities_of
 from refocal.engine.dataset import weight_unit
@@ -121,14 +121,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if "check" in each.metadata:
                 each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
         dataset = self.dataset(X, y, sample_weight, ignore_index=ignore_index)
-        found = self._fit(dataset, progress)
-        report = report_of(found, dataset)
+        fitted = self._fit(dataset, progress)
+        report = report_of(fitted, dataset)
         if dataset.floor is not None:  # zeros of new rows are treated like those of the fit, in every precision
-            found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
+            fitted = fitted._replace(chain=Chain((Floor(dataset.floor), *fitted.chain.steps)))
         if X is not dataset and not isinstance(X, Predictions):
             _check_feature_names(self, _frame_of_names(X, y, sample_weight), reset=True)
-        self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
-        for message in fit_warnings(report, found.chain):
+        self._set_fitted(fitted, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
+        for message in fit_warnings(report, fitted.chain):
             warn(f"{name}: {message}.", FitWarning)
         return self
 
@@ -257,9 +257,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             last = getattr(self, method)(classes_last(X, class_axis, name))
             return filled(namespace(last).moveaxis(last, -1, class_axis), out)
         if self._is_plain(X) and not (log and isinstance(X, np.ndarray)):  # the checks below are part of the pass
-            found = apply(self.chain_, X, out, log=log)
-            if found is not None and not found.is_suspect:
-                return found.probabilities
+            applied = apply(self.chain_, X, out, log=log)
+            if applied is not None and not applied.is_suspect:
+                return applied.probabilities
         check_is_fitted(self)
         if is_dask(X):
             return self._by_chunk(method, X)

@@ -7,7 +7,7 @@ from typing import Any
 
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import HasFocalPoint
+from refocal.calibrators.fitted import HasFocalPoint
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

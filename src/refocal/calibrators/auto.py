@@ -12,7 +12,7 @@ from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._cross_fitted import CrossFitted
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.sampling import sampled
 from refocal.errors import FitWarning, warn

@@ -300,13 +300,13 @@ def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
     """Checked data; the classes are those of a fitted classifier, else those of the labels, in sorted order."""
     function = f"{NAME}.fit"
     labels = to_numpy(y)
-    found = np.unique(labels)
-    classes = found if fitted is None else np.unique(to_numpy(_classes_of(fitted)))
-    strangers = np.setdiff1d(found, classes)
+    present = np.unique(labels)
+    classes = present if fitted is None else np.unique(to_numpy(_classes_of(fitted)))
+    strangers = np.setdiff1d(present, classes)
     if len(strangers):
         raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers.tolist()[0]))
-    if len(found) < 2:
-        got = f"only one class, {found.tolist()[0]!r}" if len(found) else "no labels"
+    if len(present) < 2:
+        got = f"only one class, {present.tolist()[0]!r}" if len(present) else "no labels"
         raise LabelError("y", function, expected="of at least two classes", got=got)
     weight = None if sample_weight is None else check_weight(sample_weight, (len(labels),), function)
     codes = np.searchsorted(classes, labels)

@@ -27,7 +27,7 @@ from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of

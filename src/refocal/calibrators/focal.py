@@ -12,7 +12,7 @@ from refocal._arrays import Vector
 from refocal._validation import check_class_weight, check_integer, check_number
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import Fitted, HasFocalPoint
+from refocal.calibrators.fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
 from refocal.errors import ParameterError
 from refocal.fitting import Solution, find

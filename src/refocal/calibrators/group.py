@@ -17,7 +17,7 @@ from refocal._groups import UNNAMED, Groups, as_groups
 from refocal._json import field
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_predictions
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn

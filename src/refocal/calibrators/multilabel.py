@@ -18,7 +18,7 @@ from refocal._validation import check_broadcast, check_integer, check_one_column
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._chunks import floating_dtype, in_chunks_of_rows
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
 from refocal.engine import Block, Dataset

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Flags, Indices, Vector, as_floating, row_blocks, to_numpy, without_warnings
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
-from refocal.calibrators._description import is_guessing
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.description import is_guessing
+from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import ENTRIES
 from refocal.fitting.curves import line

@@ -13,7 +13,7 @@ from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._cross_fitted import CrossFitted
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import predictions_of
 from refocal.errors import UnsupportedError

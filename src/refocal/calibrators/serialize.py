@@ -17,8 +17,8 @@ from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
 from refocal._validation import INPUTS, check_option
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.binning import bins, polyline
+from refocal.calibrators.fitted import Fitted, focal_point
 from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError

@@ -153,7 +153,7 @@ def apply(
     refocal apply calibrator.json logits.npz -o probs.npz
     refocal apply calibrator.json 'logits/*.parquet' -o probs
     """
-    from refocal.calibrators._answers import further_names, group_columns, what_is_written
+    from refocal.calibrators.answers import further_names, group_columns, what_is_written
 
     _check_written(logits, output)
     guard_output(output, files=[calibrator], function="refocal apply")  # of rows and labels refocal.io.apply does

@@ -126,7 +126,7 @@ def _in_order_of_rows(
 
     --positive-label may have moved them. Where each class has an action, the columns move along.
     """
-    from refocal.calibrators._classes import named_classes
+    from refocal.calibrators.class_order import named_classes
     from refocal.rows.labels import label_key
 
     counted = [str(i) for i in range(rows.n_classes)]

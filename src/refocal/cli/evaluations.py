@@ -109,8 +109,8 @@ def demo(
     parts = refocal.io.load_sample(sample)
     with progress("reading") as update:
         asked: dict[str, Any] = {"title": title, "n_resamples": resamples, "seed": seed}
-        found = refocal.evaluate.compare(*parts, DEMO, progress=update, **asked)
-    _finish(found, SharingOptions(), report=output)
+        evaluation = refocal.evaluate.compare(*parts, DEMO, progress=update, **asked)
+    _finish(evaluation, SharingOptions(), report=output)
 
 
 def evaluate(
@@ -138,7 +138,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
-    from refocal.calibrators._classes import in_order_of, named_classes
+    from refocal.calibrators.class_order import in_order_of, named_classes
 
     _guard(output, report, [test], [*(calibrators or []), rows.labels, shared.notes], overwrite, "evaluate")
     fitted: dict[str, Any] = {}
@@ -163,12 +163,12 @@ def evaluate(
             read = read if rows.positive_label is not None else in_order_of(read, first)
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
-        found = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
+        evaluation = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     for file in calibrators or []:
-        if file.stem in found.failed:
-            raise FileProblem(f"{file}: cannot be measured on {test}: {found.failed[file.stem]}")
+        if file.stem in evaluation.failed:
+            raise FileProblem(f"{file}: cannot be measured on {test}: {evaluation.failed[file.stem]}")
     lines = left_out(read.n_skipped, len(read.bad_parts)) if in_blocks else []
-    _finish(found, shared, *lines, output=output, report=report)
+    _finish(evaluation, shared, *lines, output=output, report=report)
 
 
 def compare(
@@ -198,12 +198,12 @@ def compare(
     """
     _guard(output, report, [validation, test], [rows.labels, shared.notes], overwrite, "compare")
     reading = rows.arguments()
-    found = _compared(validation, test, how, shared.title, reading)
-    if found.chosen not in refocal.calibrators.registry.GROUPED:
+    evaluation = _compared(validation, test, how, shared.title, reading)
+    if evaluation.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
-    asked = f"{shlex.quote(str(validation))} --method {found.chosen}{options.as_given(**reading)}"
+    asked = f"{shlex.quote(str(validation))} --method {evaluation.chosen}{options.as_given(**reading)}"
     next_ = f"Next: refocal fit {asked} -o calibrator.json"
-    _finish(found, shared, *([] if found.chosen == "none" else [next_]), output=output, report=report)
+    _finish(evaluation, shared, *([] if evaluation.chosen == "none" else [next_]), output=output, report=report)
 
 
 def report(
@@ -229,13 +229,13 @@ def report(
     guard_output(output, sources, files=[rows.labels, shared.notes], function="refocal report")
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if all(are_evaluations):
-        found = [refocal.evaluate.load_evaluation(source) for source in sources]
+        evaluations = [refocal.evaluate.load_evaluation(source) for source in sources]
     elif any(are_evaluations) or len(sources) > 2:
         raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:
         test = sources[1] if len(sources) == 2 else None
-        found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _finish(found, shared, report=output)
+        evaluations = [_compared(sources[0], test, how, shared.title, rows.arguments())]
+    _finish(evaluations, shared, report=output)
 
 
 def diff(
@@ -320,22 +320,22 @@ def _compared(
 
 
 def _finish(
-    found: refocal.evaluate.Evaluation | list[refocal.evaluate.Evaluation],
+    evaluated: refocal.evaluate.Evaluation | list[refocal.evaluate.Evaluation],
     shared: SharingOptions,
     *lines: str,
     output: Path | None = None,
     report: Path | None = None,
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
-    every = found if isinstance(found, list) else [found]
+    every = evaluated if isinstance(evaluated, list) else [evaluated]
     data = {"output": str(report)}
     require = shared.require or ()
     checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
-    if not isinstance(found, list):
-        data = found.to_dict()
+    if not isinstance(evaluated, list):
+        data = evaluated.to_dict()
         if output is not None:
-            found.save(output)
-        print_evaluation(found)
+            evaluated.save(output)
+        print_evaluation(evaluated)
     if report is not None:
         text = "" if shared.notes is None else _text_of(shared.notes)
         with progress("drawing"):

@@ -126,7 +126,7 @@ class ScoreOptions(ColumnOptions):
 
         Options that were not given are left out.
         """
-        from refocal.calibrators._answers import group_columns
+        from refocal.calibrators.answers import group_columns
 
         given = {each.name: vars(self)[each.name] for each in fields(self) if vars(self)[each.name] != each.default}
         given = {"weight" if name == "weights" else name: value for name, value in given.items()}
@@ -286,7 +286,7 @@ def read_unchecked(
 
     The classes of a calibrator tell which columns are theirs.
     """
-    from refocal.calibrators._classes import named_classes
+    from refocal.calibrators.class_order import named_classes
     from refocal.rows.labels import check_marks
 
     where = {name: value for name, value in reading.items() if name not in OF_ROWS}
@@ -310,7 +310,7 @@ def checked(
 
     Named classes are in the order of the calibrator's, unless --positive-label says which one is the second.
     """
-    from refocal.calibrators._classes import in_order_of
+    from refocal.calibrators.class_order import in_order_of
     from refocal.rows.gate import read_raw
 
     rows = read_raw(raw, reader)
@@ -324,7 +324,7 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
-    from refocal.calibrators._classes import InOrder, order_of_columns
+    from refocal.calibrators.class_order import InOrder, order_of_columns
     from refocal.evaluate.predicted import log_proba
 
     order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "probabilities_of")

@@ -88,7 +88,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
-    from refocal.evaluate._provenance import READ
+    from refocal.evaluate.provenance import READ
     from refocal.evaluate.summary import group_table, group_verdict
 
     say_read(evaluation.run.get(READ))
@@ -112,7 +112,7 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
 
 def print_calibrator(calibrator: refocal.calibrators.Calibrator, read: str = "") -> None:
     """What a calibrator is and how it was fitted, on rows of which `read` says how they were understood."""
-    from refocal.calibrators._description import describe, fit_warnings, report_rows
+    from refocal.calibrators.description import describe, fit_warnings, report_rows
 
     described = {"read": read} if read else {}
     result({**refocal.calibrators.serialize.to_dict(calibrator), **described})

@@ -181,8 +181,11 @@ class BlockedDataset(Dataset):
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all blocks, and a function that queries the unfinished answer where it is stored."""
 
-    def start(self, *, look: bool = False, n_rows: int = 0) -> None:
-        """The first pass: rows are checked, counted and sampled, at least `n_rows` of them."""
+    def start(self, *, look: bool = False, n_rows: int = 0, needs_classes: bool = True) -> None:
+        """The first pass: rows are checked, counted and sampled, at least `n_rows` of them.
+
+        A fit `needs_classes`, two or more, among the labels; an evaluation does not.
+        """
         most_start_entries = 1 << 15  # 128 KB in single precision, as they are sent
 
         n_start = max(FEWEST_START_ROWS, min(START_ROWS, most_start_entries // self.n_classes))
@@ -192,7 +195,7 @@ class BlockedDataset(Dataset):
         inspected = self._inspect_with_sample(n_sample, n_start)
         if inspected is None:
             raise self._error_without_rows()
-        self._check_inspected(inspected)
+        self._check_inspected(inspected, needs_classes)
         inspected = self._with_frequent_rows(inspected)
         self._unit = weight_unit(inspected.weight, inspected.n_used)
         self.total_weight = self._unit * inspected.weight
@@ -242,13 +245,13 @@ class BlockedDataset(Dataset):
         skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
         return ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
 
-    def _check_inspected(self, inspected: Inspected) -> None:
-        """Refuse weights of an absurd sum and labels of one class; warn where logits look like probabilities."""
+    def _check_inspected(self, inspected: Inspected, needs_classes: bool) -> None:
+        """Refuse weights of an absurd sum and, in a fit, labels of one class; warn of logits like probabilities."""
         function = self.reader.function
         if not SMALL <= inspected.weight <= LARGE:
             expected = f"of a sum between {SMALL:g} and {LARGE:g}"
             raise DataError("sample_weight", function, expected=expected, got=f"a sum of {inspected.weight:g}")
-        if inspected.lowest == inspected.highest:
+        if inspected.lowest == inspected.highest and needs_classes:
             got = f"only one class, {inspected.lowest}"
             raise LabelError("y", function, expected="of at least two classes", got=got)
         if inspected.sum_of_parts is not None:
@@ -290,6 +293,10 @@ class BlockedDataset(Dataset):
                 expected = f"{n_given:,} rows, as its parts say"
                 raise DataError("X", function, expected=expected, got=f"{result.n_seen:,} rows in the first pass")
             self._counted = counts
+            if self.reader.class_names is not None and result.n_by_name and result.n_by_number:
+                expected = "names of columns in all blocks, or column numbers in all of them"
+                got = f"names in {result.n_by_name:,} of them and numbers in {result.n_by_number:,}"
+                raise LabelError("y", function, expected=expected, got=got)
         if counts != self._counted:
             expected = f"the same in every pass: {_rows_text(*self._counted)}"
             raise DataError("X", function, expected=expected, got=f"{_rows_text(*counts)} in a later pass")

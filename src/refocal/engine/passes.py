@@ -46,6 +46,10 @@ class Partial(NamedTuple):
     n_skipped: int
     n_left_out: int = 0
     """Rows without a label, or of weight 0."""
+    n_by_name: int = 0
+    """Blocks whose labels were read by the names of the columns."""
+    n_by_number: int = 0
+    """Blocks whose labels were read as column numbers, beside names of columns."""
 
     @property
     def n_seen(self) -> int:
@@ -61,7 +65,7 @@ def partial(block: Block, task: Pass[Any]) -> Partial:
     >>> hits = Pass(map=lambda block: int(block.correct.sum()), merge=lambda one, other: one + other)
     >>> parts = [partial(Block(np.eye(3), np.array(labels)), hits) for labels in ([0, 1, 1], [0, 1, 2])]
     >>> finish(hits, merge(hits, *parts))
-    Partial(answer=5, n_rows=6, n_skipped=0, n_left_out=0)
+    Partial(answer=5, n_rows=6, n_skipped=0, n_left_out=0, n_by_name=0, n_by_number=0)
     """
     return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
 
@@ -80,7 +84,13 @@ def reduce_chunks(
         else:
             rows, n_bad = reader.read(raw, task.check)
             part = partial(Block.of(rows), task)
-            part = part._replace(n_skipped=n_bad + raw.n_lost, n_left_out=n_given - len(rows) - n_bad)
+            is_read_by_name = rows.label_map is not None and rows.label_map.columns is not None
+            part = part._replace(
+                n_skipped=n_bad + raw.n_lost,
+                n_left_out=n_given - len(rows) - n_bad,
+                n_by_name=int(is_read_by_name and len(rows) > 0),
+                n_by_number=int(not is_read_by_name and len(rows) > 0),
+            )
         total = merge(task, total, part)
     return total
 
@@ -90,7 +100,7 @@ def merge(task: Pass[Any], *parts: Partial) -> Partial:
 
     >>> total = Pass(map=lambda block: block.n_rows, merge=max)
     >>> merge(total, Partial(3, 3, 0), Partial(None, 0, 2), Partial(4, 4, 0))
-    Partial(answer=4, n_rows=7, n_skipped=2, n_left_out=0)
+    Partial(answer=4, n_rows=7, n_skipped=2, n_left_out=0, n_by_name=0, n_by_number=0)
     """
     total = parts[0]
     for part in parts[1:]:
@@ -105,6 +115,8 @@ def merge(task: Pass[Any], *parts: Partial) -> Partial:
             n_rows=total.n_rows + part.n_rows,
             n_skipped=total.n_skipped + part.n_skipped,
             n_left_out=total.n_left_out + part.n_left_out,
+            n_by_name=total.n_by_name + part.n_by_name,
+            n_by_number=total.n_by_number + part.n_by_number,
         )
     return total
 

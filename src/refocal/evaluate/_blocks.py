@@ -49,7 +49,7 @@ def measure_in_blocks(
     start = time.perf_counter()
     rows.watch = watch or (lambda done, total: report(done, total or 0, "measuring"))
     try:
-        rows.start()
+        rows.start(needs_classes=False)
         total = _sum_rows(rows, methods)
         measured = _measure(rows, methods, total)
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 from refocal._arrays import Flags, Indices, Vector
 from refocal._groups import MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator
-from refocal.calibrators._answers import group_columns
+from refocal.calibrators.answers import group_columns
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability

@@ -12,7 +12,7 @@ import numpy as np
 
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
-from refocal.calibrators._classes import InOrder
+from refocal.calibrators.class_order import InOrder
 from refocal.errors import DataError
 from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported

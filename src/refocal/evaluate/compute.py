@@ -14,8 +14,8 @@ import numpy as np
 from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
-from refocal.calibrators._classes import InOrder, order_of_columns
-from refocal.calibrators._description import FEW_ROWS, is_guessing
+from refocal.calibrators.class_order import InOrder, order_of_columns
+from refocal.calibrators.description import FEW_ROWS, is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
@@ -23,10 +23,10 @@ from refocal.errors import ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
-from refocal.evaluate._provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
 from refocal.evaluate._results import SEED, Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
+from refocal.evaluate.provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
 from refocal.evaluate.summary import sign
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain

@@ -77,6 +77,7 @@ def _change(method: str, measure: str, old: Interval, new: Interval) -> Change:
 
 def _judged(measure: str, found: Interval) -> tuple[float, float, float]:
     """The lower end, the value and the upper end of what is compared; the value is within the interval."""
-    metric, value = METRICS[measure], min(max(found.value, found.low), found.high)
+    metric = METRICS[measure]
+    value = min(max(found.value, found.low), found.high)
     nearest = min(max(0.0, found.low), found.high) if metric.signed else found.low
     return metric.judged(nearest), metric.judged(value), max(map(metric.judged, (found.low, found.high)))

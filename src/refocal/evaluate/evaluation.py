@@ -300,7 +300,8 @@ class Evaluation:
     @property
     def rate(self) -> float:
         """How often the positive class of two occurs among the test rows."""
-        happened, did_not = sum(self.before.histogram.right), sum(self.before.histogram.wrong)
+        happened = sum(self.before.histogram.right)
+        did_not = sum(self.before.histogram.wrong)
         return happened / (happened + did_not)
 
     def name_of(self, label: int) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, as_floating, to_numpy
 from refocal._groups import Groups
 from refocal.calibrators import Calibrator
-from refocal.calibrators._classes import InOrder
+from refocal.calibrators.class_order import InOrder
 from refocal.engine import Block
 from refocal.engine.apply import probabilities_of
 from refocal.maps.chain import Chain

@@ -45,12 +45,15 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     """
     checks = []
     for text, measure, sign, target, percent in parse_requirements(requirements):
-        metric, found = METRICS[measure], _value(evaluation, evaluation.after, measure)
+        metric = METRICS[measure]
+        found = _value(evaluation, evaluation.after, measure)
         try:
-            limit, source = float(target) / (100.0 if percent else 1.0), ""
+            limit = float(target) / (100.0 if percent else 1.0)
+            source = ""
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
-            limit, source = _value(evaluation, evaluation[target], measure), f" of {target}"
+            limit = _value(evaluation, evaluation[target], measure)
+            source = f" of {target}"
         required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
         said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
         checks.append(Check(text, OPERATORS[sign](metric.judged(found), metric.judged(limit)), said))

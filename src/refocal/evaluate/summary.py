@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
+from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
+from refocal.evaluate.provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
 

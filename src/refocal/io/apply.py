@@ -19,8 +19,8 @@ from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
 from refocal.calibrators import Calibrator
-from refocal.calibrators._answers import Answers, answers, group_columns
-from refocal.calibrators._classes import named_classes, order_of_columns
+from refocal.calibrators.answers import Answers, answers, group_columns
+from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, ParameterError, ShapeError, need
@@ -89,10 +89,10 @@ class ChunkPredictor:
             values = values.copy()
             values[bad] = 1.0 / reader.n_classes  # a placeholder row, whose predictions are removed again
         groups = as_groups(raw.groups, len(values), reader.function)
-        found = answers(self.calibrator, values, self.order, groups)
-        for each in (found.probabilities, *found.further.values()) if bad.any() else ():
+        predicted = answers(self.calibrator, values, self.order, groups)
+        for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
-        return found, int(bad.sum())
+        return predicted, int(bad.sum())
 
 
 def apply(
@@ -257,8 +257,8 @@ def _write_file(
         notes[CLASS_NAMES] = json.dumps(names)
 
     def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
-        found, bad = predict(chunk)
-        return columns_of(found, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)), bad
+        predicted, bad = predict(chunk)
+        return columns_of(predicted, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)), bad
 
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
         for i, part in enumerate(parts):
@@ -337,9 +337,9 @@ def _fingerprint(part: Part, state: Callable[[str], str]) -> str:
 
 def _state(place: str) -> str:
     """Size and time of a file, or of all files of a folder, such as a Zarr group."""
-    found = [file.stat() for file in (Path(place), *sorted(Path(place).rglob("*"))) if file.is_file()]
-    states = ";".join(f"{each.st_size}:{each.st_mtime_ns}" for each in found)
-    return hashlib.sha256(states.encode()).hexdigest() if len(found) > 1 else states
+    stats = [file.stat() for file in (Path(place), *sorted(Path(place).rglob("*"))) if file.is_file()]
+    states = ";".join(f"{each.st_size}:{each.st_mtime_ns}" for each in stats)
+    return hashlib.sha256(states.encode()).hexdigest() if len(stats) > 1 else states
 
 
 def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:

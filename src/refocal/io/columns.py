@@ -263,25 +263,25 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
     """
     if query.values is not None:
         return _matching(contents, query.values, candidates)
-    found = _of_calibrator(contents, query, candidates)
-    one = None if found is not None else _one_column(contents, query, candidates)
+    classes = _of_calibrator(contents, query, candidates)
+    one = None if classes is not None else _one_column(contents, query, candidates)
     if one is not None:
         return [one]
-    if found is None:
-        found = _with_beginning(contents, query, candidates)
-    if found is None:
-        found = _called_by_labels(contents, query, candidates, labels)
-    if found is None:
-        found = _that_sum_to_one(contents, query, candidates)
-    if found is None and query.n_classes == len(candidates):
+    if classes is None:
+        classes = _with_beginning(contents, query, candidates)
+    if classes is None:
+        classes = _called_by_labels(contents, query, candidates, labels)
+    if classes is None:
+        classes = _that_sum_to_one(contents, query, candidates)
+    if classes is None and query.n_classes == len(candidates):
         cells = contents.first_cells(candidates)
         are_scores = all(name in cells and _could_be_scores(name, cells[name]) for name in candidates)
-        found = candidates if are_scores else None
-    if found is None and candidates and not contents.first_cells(candidates):
-        found = candidates  # without rows nothing can be misread
-    if found is None:
+        classes = candidates if are_scores else None
+    if classes is None and candidates and not contents.first_cells(candidates):
+        classes = candidates  # without rows nothing can be misread
+    if classes is None:
         raise _without_class(contents, query, candidates) or _which(contents, candidates)
-    return _counted(found)
+    return _counted(classes)
 
 
 def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> list[str]:

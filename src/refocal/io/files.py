@@ -123,17 +123,17 @@ def files_of(place: str, options: Options = None) -> list[str]:
         filesystem, path = filesystem_of(place, options)
         is_folder = not (is_pattern(path) or ending_of(path) in TABLES)
         try:
-            found = filesystem.glob(path.rstrip("/") + "/**" if is_folder else path)
+            places = filesystem.glob(path.rstrip("/") + "/**" if is_folder else path)
         except FileNotFoundError:
             raise
         except OSError as error:  # no such bucket, no permission
             raise OSError(f"{place}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
-        found = [filesystem.unstrip_protocol(file) for file in found]
+        places = [filesystem.unstrip_protocol(file) for file in places]
     elif is_folder := Path(place).is_dir():
-        found = [str(file) for file in Path(place).rglob("*")]
+        places = [str(file) for file in Path(place).rglob("*")]
     else:
-        found = glob(place, recursive=True) if is_pattern(place) else [place]
-    files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
+        places = glob(place, recursive=True) if is_pattern(place) else [place]
+    files = sorted(file for file in places if not file.rpartition("/")[2].startswith((".", "_")))
     if is_folder:
         of_format = {ending: [file for file in files if ending_of(file) == ending] for ending in TABLES}
         present = [ending for ending, some in of_format.items() if some]

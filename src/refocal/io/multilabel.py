@@ -111,8 +111,8 @@ class MultiLabelPredictions(CheckedRows):
         (array([1, 0, 1]), {'label': array(['0', '1', '1'], dtype='<U1')})
         """
         rows, columns = np.nonzero(self.labels != UNKNOWN)
-        found = self._two_classes(rows, columns, class_names=APPLIES)
-        return found.with_groups({LABEL: np.array(self.class_names)[columns]})
+        rows_of_two = self._two_classes(rows, columns, class_names=APPLIES)
+        return rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
 
     def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities

@@ -343,9 +343,9 @@ def repeated(text: str | None, n_rows: int) -> Any:
 
 def objects(values: list[Any]) -> NDArray[Any]:
     """A NumPy array of Python's objects, of which some may be lists."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def holds_text(column: Any) -> bool:

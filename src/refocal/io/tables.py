@@ -213,9 +213,9 @@ class JsonTable(Table):
         if lost and not self.query.lenient:
             got = repr(values[lost[0]])[:40]
             raise FormatError(f"{self.where}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
-        found = objects(values)
-        found[lost] = None
-        return found
+        column = objects(values)
+        column[lost] = None
+        return column
 
 
 TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
@@ -248,15 +248,15 @@ def table_parts(place: str, query: Query) -> list[Table]:
         table.names = names if table.names == names else table.names  # one list, which is kept and sent once
     if bad is None or columns.n_classes == 0:
         return tables
-    found = []
+    readable = []
     for table in tables:
         with _noting(bad):
             for _ in table.blocks():
                 pass
-            found.append(table)
-    if not found:
+            readable.append(table)
+    if not readable:
         raise FormatError(f"{files[0]}: none of the files can be read: {bad[0]}")
-    return found
+    return readable
 
 
 @contextmanager

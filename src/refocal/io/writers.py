@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._files import replace_atomically
-from refocal.calibrators._answers import Answers
+from refocal.calibrators.answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import objects, plain

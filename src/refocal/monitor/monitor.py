@@ -205,8 +205,8 @@ class CalibrationMonitor:
     @property
     def e_value(self) -> float:
         """The evidence against calibration; above 1/alpha the alarm is raised."""
-        found = self.evidence()
-        return found[-1][1] if found else 1.0
+        evidence = self.evidence()
+        return evidence[-1][1] if evidence else 1.0
 
     @property
     def alarm(self) -> str | None:
@@ -223,8 +223,8 @@ class CalibrationMonitor:
 
     def history(self) -> list[WindowSummary]:
         """Each period in numbers, those of long ago several at a time."""
-        found = (period.summary(self.level) for period in (*self._history.old, *self._history.periods))
-        return [each for each in found if each is not None]
+        summaries = (period.summary(self.level) for period in (*self._history.old, *self._history.periods))
+        return [each for each in summaries if each is not None]
 
     def evidence(self) -> list[tuple[str, float]]:
         """The e-value after each of the periods that are kept one by one."""

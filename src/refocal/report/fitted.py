@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refocal._svg import FIRST, Axes, Line, Plot
-from refocal.calibrators._description import describe, report_rows
+from refocal.calibrators.description import describe, report_rows
 from refocal.maps import log_softmax
 from refocal.maps.chain import Chain
 

@@ -92,7 +92,8 @@ def render(
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
     titles = [each.title for each in found]
     numbered = [f"{each} ({i})" if titles.count(each) > 1 else each for i, each in enumerate(titles, 1)]
-    titled, several = dict(zip(numbered, found, strict=True)), len(found) > 1
+    titled = dict(zip(numbered, found, strict=True))
+    several = len(found) > 1
     checks = [(name, check) for name, each in titled.items() for check in check_requirements(each, require)]
     common = set.intersection(*(set(each.after.measures) for each in found)) - {"ece"}
     return fill(

@@ -163,7 +163,9 @@ class RowReader:
         """
         values = self.matrix(raw)
         rows = self._shaped(raw._replace(values=values))
-        numbers = self._numbers(rows)
+        label_map = self._label_map(rows)
+        # The column of each label, as the raw rows have the columns; -1 where a label has none: a bad row.
+        numbers = label_map.numbers(rows.labels)
         weight = rows.weight
         kept = ~are_marks(rows.labels, self.ignore_index)
         if weight is not None:
@@ -189,7 +191,7 @@ class RowReader:
         )
         if self.order is not None:
             read = read.reordered(self.order)
-        return replace(read, class_names=self.class_names), n_bad
+        return replace(read, class_names=self.class_names, label_map=label_map), n_bad
 
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""
@@ -225,25 +227,24 @@ class RowReader:
                 raise ShapeError(name, self.function, expected=expected, got=got)
         return raw._replace(labels=labels, weight=weight)
 
-    def _numbers(self, raw: RawRows) -> Indices:
-        """The column of each label, as the raw rows have the columns; -1 where a label has none: a bad row."""
-        if self.label_map is not None:
-            if raw.is_moved and self.label_map.columns is None:
-                raise moved_error(raw.where, self.function)
-            return self.label_map.numbers(raw.labels)
-        rule = self.rule
+    def _label_map(self, raw: RawRows) -> LabelMap:
+        """How the labels of these rows are read: as all are, or, where no name could be a column number, by themselves.
+
+        A block that has a name is read by name, and one whose labels are no names has column numbers.
+        """
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
-        if rule.names is None:
-            return by_number.numbers(raw.labels)
-        by_name = LabelMap(self.n_classes, rule.columns_by_name())
-        named = by_name.numbers(raw.labels)
-        counted = by_number.numbers(raw.labels)
-        if raw.is_moved and not (named >= 0).any() and (counted >= 0).any():
+        label_map = self.label_map
+        rule = self.rule
+        if label_map is None and rule.names is None:
+            label_map = by_number
+        if label_map is None:
+            by_name = LabelMap(self.n_classes, rule.columns_by_name())
+            is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()
+            has_name = (by_name.numbers(raw.labels) >= 0).any()
+            label_map = by_name if has_name and not is_counted else by_number
+        if raw.is_moved and rule.names is not None and label_map.columns is None:
             raise moved_error(raw.where, self.function)
-        # No name could be a column number: a block whose labels are no names has column numbers.
-        if self.first_label is not None:
-            return np.where(counted >= 0, counted, named)
-        return named if (named >= 0).any() else counted
+        return label_map
 
     def _bad_rows(self, raw: RawRows, numbers: Indices) -> Flags:
         bad = np.zeros(len(numbers), dtype=np.bool_)

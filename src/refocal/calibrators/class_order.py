@@ -93,6 +93,8 @@ RowsT = TypeVar("RowsT", bound="Predictions | BlockedDataset")
 
 
 def in_order_of(rows: RowsT, calibrator: Calibrator | None) -> RowsT:
-    """Rows with their named columns in the order of a calibrator's classes."""
+    """Rows with their named columns in the order of a calibrator's classes; those without names stay as they are."""
+    if rows.class_names is None:
+        return rows
     order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "in_order_of")
     return rows if order is None else rows.reordered(order)  # type: ignore[return-value]

@@ -12,7 +12,7 @@ import numpy as np
 import refocal
 from refocal._arrays import row_blocks, to_numpy
 from refocal.calibrators import Calibrator
-from refocal.calibrators._fitted import HasFocalPoint
+from refocal.calibrators.fitted import HasFocalPoint
 from refocal.errors import FitWarning, warn
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting.objective import as_objective
@@ -21,7 +21,8 @@ from refocal.rows.predictions import CheckedRows
 READ = "rows read"
 SAME_ROWS = "validation and test rows"
 # Of an evaluation of several labels per row, whose `n_test` counts the labels that are known.
-ROWS_OF_LABELS, LABELS_OF_ROWS = "rows of several labels", "labels of a row"
+ROWS_OF_LABELS = "rows of several labels"
+LABELS_OF_ROWS = "labels of a row"
 ABSENT_CLASSES = "classes without a row of the fit"
 
 
@@ -58,7 +59,8 @@ def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: in
 
 def same_rows(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     """A note if methods are measured on the rows that they were fitted on; otherwise empty."""
-    a, b = validation, test
+    a = validation
+    b = test
     if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):
         return {}
     blocks = row_blocks(a.values.shape[0], math.prod(a.values.shape[1:]), entries=1 << 20)

@@ -1,0 +1,175 @@
+"""Files and commands come through the same gate: cases that once were read wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from helpers import draw_logits
+from refocal import TemperatureScaling
+from refocal.cli.run import run
+from refocal.errors import FormatError
+from refocal.evaluate import evaluate
+from refocal.io import Predictions, apply, open_rows, read
+from refocal.monitor import CalibrationMonitor
+
+NAMES = np.array(["cat", "dog", "emu"])
+
+
+@pytest.fixture
+def two():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 2.0, 1500)
+    return p, (rng.random(1500) < p**2).astype(int)
+
+
+def test_a_positive_label_does_not_turn_columns_of_rows_without_names(tmp_path, two, capsys):
+    p, y = two
+    np.savez(tmp_path / "a.npz", probabilities=np.column_stack([1 - p, p]), labels=y)
+    fit = ["fit", tmp_path / "a.npz", "-m", "logistic", "--positive-label", "0", "-o", tmp_path / "c.json"]
+    assert run([*map(str, fit)]) == 0
+    assert run([*map(str, ["apply", tmp_path / "c.json", tmp_path / "a.npz", "-o", tmp_path / "o.csv"])]) == 0
+    written = pd.read_csv(tmp_path / "o.csv")
+    assert written["1"].mean() == pytest.approx(y.mean(), abs=1e-3)
+    capsys.readouterr()
+    losses = []
+    for more in ([], ["--positive-label", "0"]):
+        command = ["evaluate", tmp_path / "a.npz", tmp_path / "c.json", "--resamples", "5", "--json", *more]
+        assert run([*map(str, command)]) == 0
+        methods = {method["name"]: method for method in json.loads(capsys.readouterr().out)["methods"]}
+        losses.append(methods["c"]["measures"]["log_loss"]["value"])
+    truth = -np.mean(np.log(np.where(y == 1, written["1"], written["0"])))
+    np.testing.assert_allclose(losses, truth, rtol=1e-6)
+
+
+def test_costs_are_in_the_order_of_the_calibrators_classes_whichever_is_positive(tmp_path, two, capsys):
+    p, y = two
+    table = pd.DataFrame({"ok": 1 - p, "fraud": p})
+    names = np.array(["ok", "fraud"])
+    TemperatureScaling(input="probabilities").fit(table, names[y]).save(tmp_path / "d.json")
+    pd.DataFrame({"p_fraud": p, "p_ok": 1 - p}).to_csv(tmp_path / "d.csv", index=False)
+    decisions = []
+    for more in ([], ["--positive-label", "fraud"], ["--positive-label", "ok"]):
+        command = ["decide", tmp_path / "d.csv", "--calibrator", tmp_path / "d.json", "--costs", "0,1;9,0", *more]
+        assert run([*map(str, [*command, "-o", tmp_path / "x.csv"])]) == 0
+        decisions.append(pd.read_csv(tmp_path / "x.csv")["decision"].tolist())
+        capsys.readouterr()
+    assert decisions[0] == decisions[1] == decisions[2]
+    assert 0.05 < np.mean(np.array(decisions[0]) == "fraud") < 0.95
+
+
+def test_ids_that_are_large_numbers_are_matched_as_they_stand(tmp_path):
+    rng = np.random.default_rng(1)
+    ids = 1790000000000000000 + 1000 * np.arange(300)
+    p = rng.choice([0.05, 0.95], 300)
+    y = (rng.random(300) < p).astype(int)
+    pd.DataFrame({"id": ids, "p": p}).to_csv(tmp_path / "b.csv", index=False)
+    others = {"id": np.append(ids + 7, ids), "label": np.append(1 - y, y)}  # and labels of other rows
+    pd.DataFrame(others).to_csv(tmp_path / "o.csv", index=False)
+    state = ["--state", tmp_path / "m.json", "--ids", "id"]
+    assert run([*map(str, ["monitor", tmp_path / "b.csv", *state])]) == 0
+    assert run([*map(str, ["monitor", "--outcomes", tmp_path / "o.csv", *state])]) == 0
+    summary = CalibrationMonitor.load(tmp_path / "m.json").summary()
+    assert summary.n == 300
+    assert summary.rate.value == pytest.approx(y.mean())
+
+
+def test_groups_that_are_codes_are_the_same_in_every_format(tmp_path):
+    logits, labels = draw_logits(300, 3)
+    table = pd.DataFrame(logits, columns=[f"logit_{name}" for name in NAMES])
+    table = table.assign(label=NAMES[labels], region=np.array(["01", "02", "10"])[np.arange(300) % 3])
+    table.to_csv(tmp_path / "g.csv", index=False)
+    table.to_parquet(tmp_path / "g.parquet")
+    for name in ("g.csv", "g.parquet"):
+        assert set(read(tmp_path / name, groups=["region"]).groups["region"]) == {"01", "02", "10"}
+
+
+def test_outputs_of_apply_keep_the_names_of_the_classes(tmp_path):
+    logits, labels = draw_logits(600, 3)
+    table = pd.DataFrame(logits, columns=["logit_1", "logit_2", "logit_3"]).assign(label=labels + 1)
+    table[table["label"] < 3].to_csv(tmp_path / "t.csv", index=False)
+    fitted = TemperatureScaling().fit(logits, labels + 1)
+    apply(fitted, tmp_path / "t.csv", tmp_path / "t.npz")
+    before, after = read(tmp_path / "t.csv"), read(tmp_path / "t.npz")
+    assert after.class_names == ("1", "2", "3")
+    assert after.labels.tolist() == before.labels.tolist()
+
+
+def test_tables_of_two_models_are_not_guessed(tmp_path):
+    logits, labels = draw_logits(300, 3)
+    table = {f"{model}_{name}": logits[:, i] for model in ("old", "new") for i, name in enumerate(NAMES)}
+    pd.DataFrame(table).assign(label=NAMES[labels]).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(FormatError, match="do not look like classes"):
+        read(tmp_path / "b.csv")
+    fitted = TemperatureScaling().fit(read(tmp_path / "b.csv", values="new_*"))
+    with pytest.raises(FormatError, match="do not look like classes"):
+        apply(fitted, tmp_path / "b.csv", tmp_path / "o.csv")
+    apply(fitted, tmp_path / "b.csv", tmp_path / "o.csv", values="new_*")
+
+
+def test_the_columns_of_a_calibrators_classes_come_before_one_called_prob(tmp_path, two):
+    p, y = two
+    names = np.array(["cat", "dog"])
+    table = pd.DataFrame({"cat": 1 - p, "dog": p})
+    fitted = TemperatureScaling(input="probabilities").fit(table.to_numpy(), names[y])
+    table.assign(prob=np.maximum(p, 1 - p)).to_csv(tmp_path / "two.csv", index=False)
+    apply(fitted, tmp_path / "two.csv", tmp_path / "o.csv")
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")["dog"], fitted.predict_proba(table.to_numpy())[:, 1])
+
+
+def test_two_columns_of_one_name_and_folders_of_several_formats_are_refused(tmp_path):
+    logits, labels = draw_logits(100, 3)
+    columns = [pa.array(logits[:, i]) for i in range(3)]
+    names = [*(f"logit_{name}" for name in NAMES), "label", "label"]
+    pq.write_table(pa.table([*columns, pa.array(labels), pa.array(labels)], names=names), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match="two columns 'label'"):
+        read(tmp_path / "a.parquet")
+    pd.DataFrame(logits, columns=names[:3]).assign(label=labels).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(FormatError, match=r"holds \.parquet and \.csv files; say which with a pattern"):
+        read(tmp_path)
+
+
+def test_other_columns_are_written_as_they_are_or_refused(tmp_path):
+    logits, _ = draw_logits(4, 3)
+    fitted = TemperatureScaling().fit(*draw_logits(100, 3))
+    (tmp_path / "k").mkdir()
+    table = pd.DataFrame(logits, columns=["logit_0", "logit_1", "logit_2"])
+    table[:2].assign(id=[1, 2]).to_parquet(tmp_path / "k" / "a.parquet")
+    table[2:].assign(id=["007", "010"]).to_parquet(tmp_path / "k" / "b.parquet")
+    with pytest.raises(FormatError, match="other kinds of values than in the rows before"):
+        apply(fitted, tmp_path / "k", tmp_path / "k.parquet")
+    table.assign(label=["001", "002", "010", "001"]).to_csv(tmp_path / "c.csv", index=False)
+    apply(fitted, tmp_path / "c.csv", tmp_path / "c.parquet")
+    assert pd.read_parquet(tmp_path / "c.parquet")["label"].tolist() == ["001", "002", "010", "001"]
+
+
+def test_names_behind_a_beginning_may_share_one_too(tmp_path):
+    logits, labels = draw_logits(100, 2)
+    names = np.array(["new_york", "new_jersey"])
+    pd.DataFrame(logits, columns=[f"logit_{name}" for name in names]).assign(label=names[labels]).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    rows = read(tmp_path / "a.csv")
+    assert rows.class_names == ("new_york", "new_jersey")
+    assert rows.labels.tolist() == labels.tolist()
+
+
+def test_rows_of_one_class_are_measured_in_blocks_as_in_memory(tmp_path):
+    logits, _ = draw_logits(200, 3)
+    table = pd.DataFrame(logits, columns=[f"logit_{name}" for name in NAMES]).assign(label="dog")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    in_memory = evaluate(read(tmp_path / "a.csv"), {}, n_resamples=2).before.measures["log_loss"].value
+    in_blocks = evaluate(open_rows(tmp_path / "a.csv"), {}).before.measures["log_loss"].value
+    assert in_blocks == pytest.approx(in_memory, rel=1e-9)
+
+
+@pytest.mark.parametrize("storage", [bool, str])
+def test_labels_to_ignore_are_the_same_however_they_are_stored(storage):
+    logits, labels = draw_logits(200, 2)
+    stored = labels.astype(bool).astype(storage)
+    assert len(Predictions.from_logits(logits, stored, ignore_index=0)) == np.count_nonzero(labels)

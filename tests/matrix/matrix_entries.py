@@ -52,6 +52,8 @@ class Reference:
     positive: int
     dtype: Any = np.float64
     """The precision in which probabilities are given."""
+    is_in_memory: bool = True
+    """Whether the rows were no file."""
 
     @cached_property
     def logits(self):
@@ -259,7 +261,9 @@ def want_fit(reference):
 
 def classes_of(reference):
     case = reference.case
-    classes = oracle.classes_of(case.columns, rows_of(case).known_labels, case.n_classes, case.first)
+    known = rows_of(case).known_labels
+    is_in_memory = reference.is_in_memory
+    classes = oracle.classes_of(case.columns, known, case.n_classes, case.first, is_in_memory=is_in_memory)
     return None if classes is None else [oracle.TRUTH.get(each, each) for each in classes]
 
 

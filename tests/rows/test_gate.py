@@ -310,12 +310,17 @@ def test_monitors_do_not_pool_columns_of_several_orders():
     for first, second in ((plain, turned), (turned, plain), (turned, plain.to_numpy())):
         monitor = CalibrationMonitor()
         monitor.update(first, y)
-        with pytest.raises(ShapeError, match="as those before"):
-            monitor.update(second, y)
+        monitor.update(second, y)
+        assert monitor.summary().rate.value == pytest.approx(y.mean())
+        assert monitor.summary().mean_p == pytest.approx(p.mean())
+    words = np.array(["no", "yes"])[y]
+    named = pd.DataFrame({"no": 1 - p, "yes": p})
     one, other = CalibrationMonitor(), CalibrationMonitor()
-    one.update(plain, y)
-    other.update(turned, y)
-    with pytest.raises(DataError, match="a monitor of the classes 0, 1"):
+    one.update(named, words)
+    other.update(named[["yes", "no"]], words)
+    with pytest.raises(ShapeError, match="of the columns no, yes, as those before"):
+        one.update(named[["yes", "no"]], words)
+    with pytest.raises(DataError, match="a monitor of the classes no, yes"):
         one.merge(other)
     refused = CalibrationMonitor()
     with pytest.raises(LabelError):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.polynomial.chebyshev import chebder, chebfit, chebval
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_dask, namespace, row_blocks, to_numpy
 from refocal._groups import UNNAMED, Groups, as_groups
@@ -110,7 +110,9 @@ class GroupCalibration(Calibrator):
         name = f"{type(self).__name__}.fit"
         _refuse_class_axis(class_axis, name)
         rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
-        return super().fit(rows, progress=progress)
+        super().fit(rows, progress=progress)
+        _check_feature_names(self, X, reset=True)
+        return self
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         from refocal.calibrators.registry import named

@@ -171,8 +171,9 @@ def rows_of(
 def _are_column_numbers(labels: Any, n_classes: int) -> bool:
     """Whether labels are stored as numbers that all are column numbers, or cannot be told without a pass."""
     labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
-    if getattr(labels.dtype, "kind", "O") not in "iu":
-        return getattr(labels.dtype, "kind", "O") in "bf"
+    kind = getattr(labels.dtype, "kind", "O")
+    if kind not in "iuf":
+        return kind == "b"
     if is_dask(labels):
         import dask
 
@@ -180,7 +181,7 @@ def _are_column_numbers(labels: Any, n_classes: int) -> bool:
     else:
         values = labels[...]
         lowest, highest = (values.min(), values.max()) if len(values) else (0, 0)
-    return bool(lowest >= 0 and highest < n_classes)
+    return bool(np.isnan(lowest) or np.isnan(highest) or (lowest >= 0 and highest < n_classes))
 
 
 def _of_arrays(

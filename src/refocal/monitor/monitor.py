@@ -25,7 +25,7 @@ from refocal.io.arrays import open_arrays
 from refocal.metrics.inputs import read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 from refocal.rows import Predictions
-from refocal.rows.labels import LabelRule, raw_labels, resolve, shared_beginning
+from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve, shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"
@@ -124,10 +124,11 @@ class CalibrationMonitor:
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
-        names = self._names_of(probabilities, p, function)
+        columns = column_names(probabilities) if p.ndim == 2 else None
+        p, names = self._in_order(p, columns, function)
         key = self._key(period, function)
         if labels is not None:
-            rows = self._read(labels, p, function, names)
+            rows = self._read(labels, p, function, names, columns)
             self._history.add(Period.of(key, rows))
             return len(rows.labels)
         if ids is None:
@@ -409,17 +410,20 @@ class CalibrationMonitor:
         counted = tuple(str(i) for i in range(self.n_classes or 0))
         return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
 
-    def _names_of(self, probabilities: Any, p: Any, function: str) -> tuple[str, ...] | None:
-        """The names of the columns of a batch, which are those of all batches in their order; None if it has none.
+    def _in_order(self, p: Any, columns: tuple[Any, ...] | None, function: str) -> tuple[Any, tuple[str, ...] | None]:
+        """A batch and the names of its columns, which are those of all batches in their order; None if it has none.
 
-        Columns that only count are called 0 … C-1, and so are those of an array where earlier ones were numbers.
+        Columns called 0 … C-1 are put into the order of these numbers.
         """
-        columns = column_names(probabilities) if np.ndim(p) == 2 else None
         names = None
         if columns is not None:
             start = shared_beginning(columns)
             names = tuple(str(name)[start:] for name in columns)
-        return self._same_names(names, int(p.shape[1]) if np.ndim(p) == 2 else 2, function)
+            keys = [label_key(name) for name in names]
+            if {*keys} == {*range(len(keys))}:
+                p = p[:, [keys.index(i) for i in range(len(keys))]]
+                names = tuple(str(i) for i in range(len(keys)))
+        return p, self._same_names(names, int(p.shape[1]) if p.ndim == 2 else 2, function)
 
     def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """Names of a batch beside those before; None where the columns only count."""
@@ -435,7 +439,14 @@ class CalibrationMonitor:
             raise ShapeError("probabilities", function, expected=expected, got=", ".join(given))
         return None if given == counted else given
 
-    def _read(self, labels: Any, p: Any, function: str, class_names: tuple[str, ...] | None) -> Predictions:
+    def _read(
+        self,
+        labels: Any,
+        p: Any,
+        function: str,
+        class_names: tuple[str, ...] | None,
+        whole_names: tuple[Any, ...] | None = None,
+    ) -> Predictions:
         """Checked rows, of as many classes as those before; labels may be their names.
 
         Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers.
@@ -444,7 +455,8 @@ class CalibrationMonitor:
             rows = read_probabilities(labels, p, None, function, labels_name="labels")
             self._check_classes(rows, function)
             return rows
-        rule = LabelRule(len(class_names), class_names, argument="labels", function=function)
+        whole = tuple(str(name) for name in whole_names or ())
+        rule = LabelRule(len(class_names), class_names, whole, argument="labels", function=function)
         resolved = resolve(raw_labels(labels, "labels", function), rule)
         by_name = resolved.label_map.columns is not None
         if rule.needs_distinct and self.labels_by_name not in (None, by_name):

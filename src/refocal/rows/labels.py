@@ -216,7 +216,10 @@ class LabelRule:
                 got = f"{str(names[other])!r} and {str(name)!r}"
                 raise ShapeError("class_names", self.function, expected=expected, got=got)
         whole = {label_key(name): i for i, name in enumerate(self.whole_names)}
-        return whole | known
+        # Names that share a beginning may be written without it.
+        start = shared_beginning(names)
+        short = {label_key(str(name)[start:]): i for i, name in enumerate(names)} if start else {}
+        return (short if len(short) == len(names) else {}) | whole | known
 
     @property
     def needs_distinct(self) -> bool:

@@ -79,13 +79,12 @@ def positive_column(columns, labels, positive, *, is_one_number=False):
 def classes_of(columns, labels, n_classes, first=0, *, is_in_memory=True):
     """The key of the class of each column after a fit; None where numbers are the labels of named columns.
 
-    Columns of a file that are numbered from 0 are in the order of their numbers.
+    Those of a file that are numbered from 0 may be in the order of their numbers.
     """
-    if first:
-        return None
     counted = [str(column) for column in range(n_classes)]
-    if not is_in_memory and columns is not None and sorted(key(name) for name in columns) == counted:
-        return counted
+    is_numbered = columns is not None and sorted(key(name) for name in columns) == counted
+    if first or (is_numbered and not is_in_memory):
+        return None
     columns_of_labels = expected(columns, labels, n_classes, is_fit=True)
     found = dict(zip(columns_of_labels, map(key, labels), strict=True))
     if columns is None and all(TRUTH.get(each, each) == str(column) for column, each in found.items()):

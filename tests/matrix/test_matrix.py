@@ -105,9 +105,7 @@ def expectation(cell):
     if entry.takes_labels and entry.reads_labels:
         is_one = case.is_one_number
         said = {"positive": case.positive, "first": case.first, "mark": case.mark}
-        # Categories of text that are in sorted order name columns as the labels of a fit do.
-        names_columns = entry.names_classes or (case.stored == "category" and case.positive is None)
-        kind = {"is_fit": names_columns, "is_one_number": is_one}
+        kind = {"is_fit": entry.names_classes, "is_one_number": is_one}
         column = oracle.expected(case.columns, rows.labels, case.n_classes, **said, **kind)
         if column == oracle.REFUSED:
             return column

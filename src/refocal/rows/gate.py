@@ -26,7 +26,6 @@ from refocal.rows.labels import (
     raw_labels,
     resolve,
     shared_beginning,
-    used_categories,
 )
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
@@ -69,10 +68,7 @@ def read_rows(
         class_names, whole_names = names_of_columns(rows.column_names)
     else:
         _check_same_order(class_names, rows.column_names, function)
-    check_class_names(class_names, n_classes, function)
-    if class_names is None and positive_label is None:
-        unnamed = LabelRule(n_classes, argument=names.labels, function=function)
-        class_names = used_categories(rows.labels.categories, (), unnamed)
+    class_names = check_class_names(class_names, n_classes, function)
     rule = LabelRule(
         n_classes,
         None if class_names is None else tuple(class_names),

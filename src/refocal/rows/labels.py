@@ -545,7 +545,12 @@ def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str
     if not len(texts) == len(set(texts)) == n_classes:
         expected = f"{n_classes} different names, one for each column"
         raise ShapeError("class_names", function, expected=expected, got=f"{len(set(texts))} different ones")
-    return texts
+    # A beginning that says that columns are scores, as in logit_cat, is no part of their names.
+    shared = os.path.commonprefix(texts)  # noqa: RUF071 - names, not paths
+    of_scores = _SAYS_SCORES.match(shared)
+    if of_scores is None or len(texts) < 2:
+        return texts
+    return tuple(text[of_scores.end() :] for text in texts)
 
 
 def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:

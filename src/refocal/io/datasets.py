@@ -70,6 +70,8 @@ def blocks(
     whole_names: tuple[str, ...] = ()
     if class_names is None:
         class_names, whole_names = names_of_columns(columns)
+    else:
+        whole_names = tuple(str(name) for name in class_names)
     reader = RowReader(
         n_classes,
         input,

@@ -122,7 +122,7 @@ def read(
 def named(reader: RowReader, class_names: Sequence[str]) -> RowReader:
     """The reader of the same rows whose columns a caller gives names, in place of those of the file."""
     names = check_class_names(class_names, reader.n_classes, reader.function)
-    return replace(reader, class_names=names, whole_names=())
+    return replace(reader, class_names=names, whole_names=tuple(str(name) for name in class_names))
 
 
 def read_values(
@@ -296,7 +296,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         n_classes,
         columns.input,
         opened.class_names if query.several else check_class_names(opened.class_names, n_classes, query.function),
-        columns.whole_names,
+        columns.whole_names or tuple(opened.class_names or ()),
         skip_bad_rows=query.lenient,
         function=query.function,
         source=source,

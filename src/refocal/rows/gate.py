@@ -68,6 +68,7 @@ def read_rows(
         class_names, whole_names = names_of_columns(rows.column_names)
     else:
         _check_same_order(class_names, rows.column_names, function)
+        whole_names = whole_names or tuple(str(name) for name in class_names)
     class_names = check_class_names(class_names, n_classes, function)
     rule = LabelRule(
         n_classes,
@@ -170,7 +171,8 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         "ignore_index": reader.ignore_index or None,
     }
     rows = read_rows(values, raw.labels[...], reader.input, names=names, function=reader.function, **options)
-    if raw.is_moved and rows.class_names is not None and rows.label_map is not None and rows.label_map.columns is None:
+    by_number = rows.label_map is not None and rows.label_map.columns is None
+    if raw.is_moved and reader.class_names is not None and by_number:
         raise moved_error(raw.where, reader.function)
     return rows
 

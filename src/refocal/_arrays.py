@@ -6,7 +6,6 @@ other library of the standard.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -264,15 +263,3 @@ def log_probabilities(probabilities: Array, lowest: float | None = None) -> Arra
     p, _ = as_floating(probabilities, "probabilities", "log_probabilities")
     xp = namespace(p)
     return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps) if lowest is None else lowest, None))
-
-
-def lowest_log_probability(log_p: Array, smallest: float = SMALLEST) -> float:
-    """Half the smallest probability above `smallest` among these logarithms, as a logarithm.
-
-    What is no larger than `smallest` was 0 before its logarithm was taken. A 0 says only that the probability was
-    small: it then counts as half the smallest that was seen.
-    """
-    xp = namespace(log_p)
-    least = math.log(smallest)
-    seen = float(xp.min(xp.where(log_p > least + 1e-3, log_p, 0.0)))
-    return max(seen - math.log(2.0), least)

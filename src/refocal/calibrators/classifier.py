@@ -27,13 +27,13 @@ from refocal._arrays import (
     Vector,
     as_floating,
     in_library_of,
-    lowest_log_probability,
     namespace,
     to_numpy,
 )
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.errors import InputWarning, LabelError, ParameterError, warn
+from refocal.rows.scores import floor_of_zeros
 
 NAME = "CalibratedClassifier"
 RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
@@ -380,7 +380,7 @@ def in_library_of_rows(labels: NDArray[Any], X: Any) -> Array:
 
 def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) -> CalibratedMember:
     """A classifier with a calibrator fitted on held-out rows, which knows the names of the classes."""
-    floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
+    floor = -np.inf if hasattr(fitted, "decision_function") else floor_of_zeros(source.logits, SMALLEST)
     held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
     named_rows = calibrator._block_of(held_out_rows).with_classes(_plain_names(rows.names))
     return CalibratedMember(fitted, calibrator.fit(named_rows), rows.classes, floor)

@@ -453,4 +453,4 @@ def _limited(block: Block, floor: float | None, unit: float) -> Block:
     if floor is None and unit == 1.0:
         return block
     weight = None if block.weight is None else unit * block.weight
-    return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups)
+    return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups, clusters=block.clusters)

@@ -79,3 +79,16 @@ def critical_value(level: float, n_clusters: int | None = None) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(max(n_clusters - 1, 1), upper))
+
+
+def two_sided_p_value(ratio: float, n_clusters: int | None = None) -> float:
+    """The probability of a ratio of an estimate to its standard error that is as far from 0, if the truth is 0.
+
+    >>> round(two_sided_p_value(-1.96), 3), round(two_sided_p_value(2.262, n_clusters=10), 3)
+    (0.05, 0.05)
+    """
+    if n_clusters is None:
+        return 2.0 * NormalDist().cdf(-abs(ratio))
+    from scipy.special import stdtr
+
+    return float(2.0 * stdtr(max(n_clusters - 1, 1), -abs(ratio)))

@@ -23,6 +23,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal.metrics.bins import Bins, join_cells, row_cells
+from refocal.metrics.influence import critical_value, two_sided_p_value
 from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.rows.labels import IgnoreIndex
 
@@ -128,12 +129,14 @@ def normal_interval(value: float, error: float, level: float, limits: tuple[floa
     return Interval(value, low, high, level, error, 0.0, 0)
 
 
-def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:
-    """The difference of two values whose standard error is known."""
+def normal_difference(
+    first: float, second: float, error: float, level: float, n_clusters: int | None = None
+) -> PairedDifference:
+    """The difference of two values whose standard error is known, or estimated from this number of clusters."""
     is_rounding = abs(first - second) <= 1e-12 * max(abs(first), abs(second))
     difference = 0.0 if is_rounding else first - second
-    margin = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    p_value = 2.0 * NormalDist().cdf(-abs(difference) / error) if error > 0 else float(difference == 0.0)
+    margin = critical_value(level, n_clusters) * error
+    p_value = two_sided_p_value(difference / error, n_clusters) if error > 0 else float(difference == 0.0)
     return PairedDifference(
         difference=difference,
         low=difference - margin,
@@ -198,7 +201,7 @@ class InvertedError:
         A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
         replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
         cell. The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at
-        most the observed value.
+        most the observed value, for the upper end at least the median of a calibrated model.
         """
         cells = self.model.cells
         statistic = self.model.statistic
@@ -218,17 +221,20 @@ class InvertedError:
             variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
             return statistic(gap + np.sqrt(variance) * noise)
 
-        def true_error_at(direction: Vector, share: float) -> float:
+        def true_error_at(direction: Vector, share: float, value: float) -> float:
             def share_below(t: float) -> float:
-                return float(np.mean(replicates(direction, t) <= observed))
+                return float(np.mean(replicates(direction, t) <= value))
 
             t = _crossing(share_below, share)
             return float(population(true_gaps(direction, t)))
 
         seen = _smoothed_gaps(self.shape, cells)
         shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
-        low = true_error_at(seen, 0.5 + level / 2.0)
-        high = max(true_error_at(direction, 0.5 - level / 2.0) for direction in (seen, shift, -shift))
+        low = true_error_at(seen, 0.5 + level / 2.0, observed)
+        # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
+        # 0. It says no more than the value that half of them exceed does.
+        for_high = max(observed, float(np.median(replicates(seen, 0.0))))
+        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in (seen, shift, -shift))
         as_seen = replicates(seen, 1.0)
         return Interval(
             value=self.value,

@@ -131,7 +131,8 @@ def test_the_band_has_the_quantiles_of_binomial_counts(level):
     for weight in (1.0, 0.5):  # rows of the same weight count as much as rows without weights
         sums = weight * rows
         band = banded(Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums, weight * sums * 0.5), level)
-        tails = (0.5 - level / 2, 0.5 + level / 2)
+        of_bin = level ** (1 / 6)  # all six bins together
+        tails = (0.5 - of_bin / 2, 0.5 + of_bin / 2)
         expected = [binom.ppf(tail, rows, confidence) / rows for tail in tails]
         np.testing.assert_allclose([band.low, band.high], expected, rtol=1e-12)
     assert band.accuracy == [0.5] * 6

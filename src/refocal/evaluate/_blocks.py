@@ -27,6 +27,7 @@ from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits
+from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
@@ -44,9 +45,10 @@ def measure_in_blocks(
     n_resamples: int | None,
     seed: int | None,
     groups: Any,
+    clusters: Any,
 ) -> Results:
     """Every metric of every method; a method that fails raises, since one pass over the rows serves all."""
-    _refuse_options(n_resamples, seed, groups)
+    _refuse_options(n_resamples, seed, groups=groups, clusters=clusters)
     _refuse_methods(rows, methods)
     watch = rows.watch
     start = time.perf_counter()
@@ -68,7 +70,7 @@ def measure_in_blocks(
             error = math.sqrt(max(float(variances_of_scores[i]), 0.0))
             score = ScoreTest(of_method.means[SCORE], error, n_clusters)
         results[name] = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
-    notes = dict(BINS_NOTE)
+    notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", n_clusters)
     if rows.n_skipped:
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:
@@ -77,15 +79,17 @@ def measure_in_blocks(
     return Results(results, rows.n_rows, list(dict(groups)), len(groups), notes)
 
 
-def _refuse_options(n_resamples: int | None, seed: int | None, groups: Any) -> None:
+def _refuse_options(n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
     """Refuse the options of rows in memory."""
     for argument, value in (("n_resamples", n_resamples), ("seed", seed)):
         if value is not None:
             expected = "left out for rows in blocks, which are not resampled"
             raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
-    if groups is not None:
-        expected = "left out for rows in blocks, which have those that they were opened with: open_rows(…, groups=…)"
-        raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
+    for argument, value in of_rows.items():
+        if value is not None:
+            opened = f"open_rows(…, {argument}=…)"
+            expected = f"left out for rows in blocks, which have those that they were opened with: {opened}"
+            raise ParameterError(argument, "evaluate", expected=expected, got=type(value).__name__)
 
 
 def _refuse_methods(rows: BlockedDataset, methods: Methods) -> None:
@@ -526,6 +530,7 @@ def _result(
         summaries=summaries,
         values=values,
         bins=sums.bins,
+        design_effect=1.0,
         histogram=Histogram(details.EDGES.tolist(), sums.calibration.right, sums.calibration.wrong),
         seconds=seconds,
         score=score,
@@ -533,12 +538,12 @@ def _result(
     )
 
 
-def _details_of(sums: MethodSums, weight: float, level: float, level_of_mean: float) -> Details:
+def _details_of(sums: MethodSums, weight: float, level: float) -> Details:
     """Classes, groups and decisions."""
     return Details(
         classes=[
             details.class_row(sums.class_counts, label, of_class.ece) for label, of_class in enumerate(sums.classes)
         ],
-        groups=details.measure_groups(sums.groups.groups(), level, level_of_mean, SEED),
+        groups=details.measure_groups(sums.groups.groups(), level, SEED),
         decisions=details.decision_table(sums.decisions / weight),
     )

@@ -37,14 +37,14 @@ class Result(NamedTuple):
     values: dict[str, float]
     bins: Bins
     """The confidence in bins of equal mass."""
+    design_effect: float
+    """By how much clusters raise the variance of their accuracies."""
     histogram: Histogram
     seconds: float
     score: ScoreTest | None
     """Whether the model is improved by the method; None for the model itself."""
-    details: Callable[[float, float], Details]
-    """The details, with intervals of a level, and of another one for the means of groups: computed only for the methods
-    that are shown in detail.
-    """
+    details: Callable[[float], Details]
+    """The details, with a level for the mean and the diagram of each group; only methods shown in detail need them."""
 
 
 class Results(NamedTuple):

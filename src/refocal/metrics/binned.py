@@ -82,7 +82,7 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
             return np.sqrt(np.square(gap) @ share)
         return np.abs(gap).max(axis=-1)
 
-    return ErrorModel(bins, statistic)
+    return ErrorModel(bins, statistic, power=0.5 if norm == "l2" else 1.0)
 
 
 def classwise_ece(
@@ -177,7 +177,7 @@ def debiased_model(bins: Bins) -> ErrorModel:
     def statistic(gap: Vector) -> Vector:
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - label_noise(bins, gap)) @ bins.share, 0.0)))
 
-    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic)
+    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic, power=0.5)
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:

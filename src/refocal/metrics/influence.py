@@ -59,7 +59,7 @@ def sums_of_clusters(values: Vector, clusters: Indices) -> Vector:
     """The sums of values (…, rows) over the rows of each cluster, (…, clusters)."""
     n_clusters = int(clusters.max()) + 1
     flat = values.reshape(-1, values.shape[-1])
-    sums = np.stack([np.bincount(clusters, row, n_clusters) for row in flat])
+    sums: Vector = np.stack([np.bincount(clusters, row, n_clusters).astype(np.float64) for row in flat])
     return sums.reshape(*values.shape[:-1], n_clusters)
 
 

@@ -17,12 +17,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from refocal._arrays import Flags, Vector
+from refocal._arrays import Flags, Indices, Vector
 from refocal.metrics.bins import Bins, join_cells, row_cells
+from refocal.metrics.influence import critical_value, sums_of_clusters, weighted_deviations
 from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.rows.labels import IgnoreIndex
 
@@ -91,26 +92,27 @@ class Summary(Protocol):
         """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
 
 
-def wilson(share: Any, size: Any, level: float) -> tuple[Vector, Vector]:
+def wilson(share: Any, size: Any, level: float, n_clusters: int | None = None) -> tuple[Vector, Vector]:
     """Wilson's interval for shares of `size` rows: within [0, 1], and wider than 0 even at shares of 0 and 1."""
-    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
+    z2 = critical_value(level, n_clusters) ** 2
     centre = (share + z2 / (2.0 * size)) / (1.0 + z2 / size)
     half = np.sqrt(z2 * (share * (1.0 - share) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
-def share_interval(share: float, size: float, level: float) -> Interval:
+def share_interval(share: float, size: float, level: float, n_clusters: int | None = None) -> Interval:
     """Wilson's interval of one share."""
     share = min(max(share, 0.0), 1.0)
-    low, high = wilson(share, size, level)
+    low, high = wilson(share, size, level, n_clusters)
     error = (share * (1.0 - share) / size) ** 0.5
     return Interval(share, min(float(low), share), max(float(high), share), level, error, 0.0, 0)
 
 
-def interval_of_share(happened: Vector | Flags, weight: Vector | None, level: float) -> Interval:
+def interval_of_share(
+    happened: Vector | Flags, weight: Vector | None, level: float, clusters: Indices | None = None
+) -> Interval:
     """Wilson's interval of the share of the rows in which something happened, on which weights may depend."""
-    cell = join_cells(row_cells(np.zeros(len(happened)), happened, weight), np.array([0]))
-    return share_interval(float(cell.rate[0]), float(cell.size_at(cell.rate)[0]), level)
+    return ShareSummary.of(happened, weight, clusters).interval(level=level)
 
 
 def bounded_mean(mean: Any, variance: Any, size: Any, low: float, high: float, level: float) -> tuple[Vector, Vector]:
@@ -146,22 +148,85 @@ def normal_difference(first: float, second: float, error: float, level: float) -
     )
 
 
+IntervalForm: TypeAlias = Callable[[float, float, float, int | None], tuple[float, float]]
+"""Value, variance, level and number of clusters, if there are any ↦ the ends of an interval."""
+
+
 @dataclass(frozen=True, eq=False)
 class InfluenceSummary:
-    """A metric with the influence of each row on it, weights included: the error is that of their sum."""
+    """A metric with the influence of each row on it, weights included: the error is that of their sum.
+
+    With clusters there is one number for each cluster, the sum over its rows.
+    """
 
     value: float
     influence: Vector
     limits: tuple[float, float]
+    form: IntervalForm | None = None
+    """How the variance becomes an interval, where that is not the normal one."""
+    n_clusters: int | None = None
+
+    @property
+    def variance(self) -> float:
+        """The variance of the value."""
+        return float(np.sum(np.square(self.influence)))
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """The interval by the normal approximation."""
-        return normal_interval(self.value, float(np.linalg.norm(self.influence)), level, self.limits)
+        """The interval by the normal approximation, or of the form that the metric has."""
+        error = math.sqrt(self.variance)
+        if self.form is None:
+            margin = critical_value(level, self.n_clusters) * error
+            ends = (self.value - margin, self.value + margin)
+        else:
+            ends = self.form(self.value, self.variance, level, self.n_clusters)
+        low, high = np.clip(ends, *self.limits).tolist()
+        return Interval(self.value, low, high, level, error, 0.0, 0)
 
     def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = float(np.linalg.norm(self.influence - other.influence))
         return normal_difference(self.value, other.value, error, level)
+
+
+def influences_of_units(influence: Vector, weight: Vector | None, clusters: Indices | None) -> Vector:
+    """What `InfluenceSummary` takes: the squares of these numbers add up to `variance_of_mean`."""
+    deviations = weighted_deviations(influence, weight)
+    total = float(len(deviations)) if weight is None else float(np.sum(weight))
+    n_units = len(deviations)
+    if clusters is not None:
+        deviations = sums_of_clusters(deviations, clusters)
+        n_units = len(np.unique(clusters))
+    if n_units < 2:
+        return np.full_like(deviations, math.inf)
+    return np.asarray(deviations * math.sqrt(n_units / (n_units - 1.0)) / total)
+
+
+def number_of(clusters: Indices | None) -> int | None:
+    """How many clusters the rows have; None without any."""
+    return None if clusters is None else len(np.unique(clusters))
+
+
+@dataclass(frozen=True, eq=False)
+class ShareSummary(InfluenceSummary):
+    """The share of the rows in which something happened, with Wilson's interval: wider than 0 at shares of 0 and 1."""
+
+    size: float = math.nan
+    """The effective number of rows."""
+
+    @classmethod
+    def of(cls, happened: Vector | Flags, weight: Vector | None, clusters: Indices | None = None) -> ShareSummary:
+        """The share of some rows."""
+        cell = join_cells(row_cells(np.zeros(len(happened)), happened, weight), np.array([0]))
+        share = min(max(float(cell.rate[0]), 0.0), 1.0)
+        size = float(cell.size_at(cell.rate)[0])
+        influence = influences_of_units(np.asarray(happened, dtype=np.float64), weight, clusters)
+        if clusters is not None and 0.0 < share < 1.0:
+            size = min(size, share * (1.0 - share) / float(np.sum(np.square(influence))))
+        return cls(share, influence, (0.0, 1.0), n_clusters=number_of(clusters), size=size)
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """Wilson's interval."""
+        return share_interval(self.value, self.size, level, self.n_clusters)
 
 
 class ErrorModel(NamedTuple):
@@ -174,6 +239,36 @@ class ErrorModel(NamedTuple):
     """The true error of a model with these gaps, where it is not `statistic`."""
     observed: float | None = None
     """The measured value, where it is not the statistic of the cells."""
+    seen: Vector | None = None
+    """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
+    power: float = 1.0
+    """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
+
+    def variances(self) -> tuple[float, float]:
+        """The variance of the statistic to the first order: of outcomes in their cells, and of everything else.
+
+        The statistic T is homogeneous in the gaps g_b: with its slopes κ_b = ∂T/∂g_b over the shares s_b of the cells,
+        T = Σ s_b κ_b g_b, and a row of weight w in cell b moves it by w / Σw times κ_b (c - y - g_b), which is the
+        noise of outcomes, plus power · (κ_b g_b - T): a sample may have more rows of cells with large gaps than the
+        population. Of plain rows the latter is small. Where weights depend on the label, rows that missed weigh more or
+        less than those that did not, and it is not.
+        """
+        cells = self.cells
+        gap = cells.gap / cells.weight
+        step = 1e-4 * max(float(np.abs(gap).max()), 1e-9)
+        moves = step * np.eye(len(gap))
+        slope = (self.statistic(gap + moves) - self.statistic(gap - moves)) / (2.0 * step * cells.share)
+        value = float(cells.share @ (slope * gap))
+        between = self.power * (slope * gap - value)
+        # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
+        of_zero = slope * cells.rate + between
+        of_one = of_zero - slope
+        squared_zero = cells.squared_weight - cells.squared_correct
+        total = float(squared_zero @ np.square(of_zero) + cells.squared_correct @ np.square(of_one))
+        within = squared_zero @ np.square(slope * cells.rate)
+        within += cells.squared_correct @ np.square(slope * (cells.rate - 1.0))
+        scale = float(cells.weight.sum()) ** 2
+        return float(within) / scale, max(total - float(within), 0.0) / scale
 
 
 @dataclass(frozen=True)
@@ -197,7 +292,7 @@ class InvertedError:
 
         A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
         replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
-        cell. The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at
+        cell; what varies besides (`ErrorModel.variances`) is added to the statistic, in proportion to its error. The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at
         most the observed value.
         """
         cells = self.model.cells
@@ -207,7 +302,13 @@ class InvertedError:
         observed = self.model.observed
         if observed is None:
             observed = statistic(cells.gap / cells.weight)
-        noise = np.random.default_rng(self.seed).standard_normal((self.n_draws, len(confidence)))
+        generator = np.random.default_rng(self.seed)
+        noise = generator.standard_normal((self.n_draws, len(confidence)))
+        further_noise = generator.standard_normal(self.n_draws)
+        _, further_variance = self.model.variances()
+        further_error = math.sqrt(further_variance)
+        raw_error = float(population(cells.gap / cells.weight))
+        relative_error = further_error / raw_error if raw_error > 0.0 else 0.0
 
         def true_gaps(direction: Vector, t: float) -> Vector:
             return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
@@ -216,7 +317,8 @@ class InvertedError:
             gap = true_gaps(direction, t)
             rate = confidence - gap
             variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
-            return statistic(gap + np.sqrt(variance) * noise)
+            error = relative_error * float(population(gap))
+            return statistic(gap + np.sqrt(variance) * noise) + error * further_noise
 
         def true_error_at(direction: Vector, share: float) -> float:
             def share_below(t: float) -> float:
@@ -225,7 +327,7 @@ class InvertedError:
             t = _crossing(share_below, share)
             return float(population(true_gaps(direction, t)))
 
-        seen = _smoothed_gaps(self.shape, cells)
+        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
         shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
         low = true_error_at(seen, 0.5 + level / 2.0)
         high = max(true_error_at(direction, 0.5 - level / 2.0) for direction in (seen, shift, -shift))
@@ -290,7 +392,8 @@ def mean_bias_interval(
 
     With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
     is larger than the normal quantile times √Σ w² p(d)(1 - p(d)), or with weights that depend on the label times the
-    root of Σ w² (y - p(d))² as it is to be expected. Where all probabilities are equal this is Wilson's
+    root of Σ w² (y - p(d))² as it is to be expected. Where the residuals p - y vary more than that, as those of an
+    overconfident model do, the interval is as much wider. Where all probabilities are equal this is Wilson's
     interval of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and
     the accuracy take the place of probability and rate.
 
@@ -303,11 +406,18 @@ def mean_bias_interval(
     return interval_of_shift(row_cells(*rows.confidence(), rows.weight), level)
 
 
-def interval_of_shift(cells: Bins, level: float) -> Interval:
+def interval_of_shift(
+    cells: Bins, level: float, variance: float | None = None, n_clusters: int | None = None
+) -> Interval:
     """The interval of `mean_bias_interval` for rows in cells, whose probabilities count as equal.
 
     With the shares s of the cells and p(d) = sigmoid(logit p + d), the ends are the rates s·p(d) of the shifts d with
-    rate - s·p(d) = ± z √(Σ s² p(d)(1 - p(d)) / size), z being the normal quantile of the level.
+    rate - s·p(d) = ± z √(φ Σ s² p(d)(1 - p(d)) / size), z being the critical value of the level. The dispersion φ ≥ 1
+    is the variance of the mean of p - y over what the sum is at the shift that has the observed rate: an overconfident
+    model has larger residuals than its probabilities say, and so have rows of one cluster.
+
+    `variance` is that of the mean of p - y, where it is known from the rows or their clusters; otherwise it is that of
+    rows that are independent of one another.
     """
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
@@ -320,27 +430,47 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
     rate = float(cells.correct.sum() / cells.weight.sum())
     inside = np.clip(cells.p, smallest_p, 1.0 - smallest_p)
     log_odds = np.log(inside) - np.log1p(-inside)
-    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    z = critical_value(level, n_clusters)
+
+    def shifted(shift: float) -> tuple[Vector, Vector]:
+        """The probabilities after a shift, and one less them."""
+        odds = np.exp(log_odds + shift)
+        return odds / (1.0 + odds), 1.0 / (1.0 + odds)
+
+    def difference(shift: float) -> float:
+        """The rate less the mean after a shift, by the rarer outcome: 1 - p has lost the digits of a small p."""
+        p, complement = shifted(shift)
+        return float(rate - share @ p if rate < 0.5 else share @ complement - (1.0 - rate))
+
+    def variance_at(shift: float) -> float:
+        p, complement = shifted(shift)
+        return float(share**2 @ (p * complement / cells.size_at(p)))
+
+    of_residuals = _variance_of_bias(cells) if variance is None else variance
+    dispersion = 1.0
+    if difference(-largest_shift) > 0.0 > difference(largest_shift):
+        of_rate = variance_at(brentq(difference, -largest_shift, largest_shift, xtol=1e-10))
+        dispersion = max(1.0, of_residuals / of_rate)
 
     def end(side: float) -> float:
         """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
 
         def excess(shift: float) -> float:
-            odds = np.exp(log_odds + shift)
-            p = odds / (1.0 + odds)
-            complement = 1.0 / (1.0 + odds)
-            # By the rarer outcome: 1 - p has lost the digits of a small p.
-            difference = rate - share @ p if rate < 0.5 else share @ complement - (1.0 - rate)
-            variance = float(share**2 @ (p * complement / cells.size_at(p)))
-            return float(difference) - side * z * math.sqrt(variance)
+            return difference(shift) - side * z * math.sqrt(dispersion * variance_at(shift))
 
         if excess(-largest_shift) * excess(largest_shift) > 0:
             return 0.0 if side > 0 else 1.0
-        odds = np.exp(log_odds + brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
-        return float(share @ (odds / (1.0 + odds)))
+        p, _ = shifted(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
+        return float(share @ p)
 
     lowest_rate = end(1.0)
     highest_rate = end(-1.0)
+    if not _has_equal_weights(cells):
+        # Weights that depend on the label make the mean of p vary together with the rate, so that the score test may
+        # put too much of its interval on one side. The normal interval does not, and the wider end is taken.
+        margin = z * math.sqrt(of_residuals)
+        lowest_rate = max(min(lowest_rate, rate - margin), 0.0)
+        highest_rate = min(max(highest_rate, rate + margin), 1.0)
     return Interval(
         value=mean - rate,
         low=mean - highest_rate,
@@ -350,3 +480,17 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
         bias=0.0,
         n_resamples=0,
     )
+
+
+def _has_equal_weights(cells: Bins) -> bool:
+    """Whether all rows of some cells have the same weight: N Σ w² = (Σ w)² but for rounding."""
+    squares = float(cells.count.sum()) * float(cells.squared_weight.sum())
+    return squares <= (1.0 + 1e-9) * float(cells.weight.sum()) ** 2
+
+
+def _variance_of_bias(cells: Bins) -> float:
+    """Σ w² (p - y - b)² / (Σ w)², b being the mean of p - y, where the rows of a cell count as of its mean p."""
+    bias = float(cells.gap.sum() / cells.weight.sum())
+    residual = cells.p - bias  # of a row without the event; 1 less of one with it
+    squares = cells.squared_correct * (1.0 - 2.0 * residual) + cells.squared_weight * np.square(residual)
+    return float(squares.sum() / cells.weight.sum() ** 2)

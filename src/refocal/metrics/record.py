@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from refocal._arrays import Vector
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
-from refocal.metrics.intervals import ErrorModel, Interval, Summary
+from refocal.metrics.intervals import ErrorModel, Interval, IntervalForm, Summary
 from refocal.rows import Predictions
 
 
@@ -49,6 +49,8 @@ class StreamedMetric(NamedTuple):
     bound: float | None = None
     summary: Summary | None = None
     influence: Callable[[Predictions], Vector] | None = None
+    form: IntervalForm | None = None
+    """How the variance that influences give becomes an interval, where that is not the normal one."""
 
 
 OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%"}

@@ -23,8 +23,14 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal.metrics.bins import Bins, join_cells, row_cells
-from refocal.metrics.influence import critical_value, sums_of_clusters, weighted_deviations
+from refocal.metrics.influence import (
+    critical_value,
+    influences_of_units,
+    two_sided_p_value,
+    variance_of_mean,
+)
 from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Interval", "PairedDifference", "mean_bias_interval"]
@@ -123,19 +129,23 @@ def bounded_mean(mean: Any, variance: Any, size: Any, low: float, high: float, l
     return np.clip(centre - half, low, high), np.clip(centre + half, low, high)
 
 
-def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:
+def normal_interval(
+    value: float, error: float, level: float, limits: tuple[float, float], n_clusters: int | None = None
+) -> Interval:
     """The interval of a value with a known standard error, bounded to the range of the metric."""
-    margin = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    margin = critical_value(level, n_clusters) * error
     low, high = np.clip([value - margin, value + margin], *limits).tolist()
     return Interval(value, low, high, level, error, 0.0, 0)
 
 
-def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:
-    """The difference of two values whose standard error is known."""
+def normal_difference(
+    first: float, second: float, error: float, level: float, n_clusters: int | None = None
+) -> PairedDifference:
+    """The difference of two values whose standard error is known, or estimated from this number of clusters."""
     is_rounding = abs(first - second) <= 1e-12 * max(abs(first), abs(second))
     difference = 0.0 if is_rounding else first - second
-    margin = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    p_value = 2.0 * NormalDist().cdf(-abs(difference) / error) if error > 0 else float(difference == 0.0)
+    margin = critical_value(level, n_clusters) * error
+    p_value = two_sided_p_value(difference / error, n_clusters) if error > 0 else float(difference == 0.0)
     return PairedDifference(
         difference=difference,
         low=difference - margin,
@@ -185,20 +195,7 @@ class InfluenceSummary:
     def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = float(np.linalg.norm(self.influence - other.influence))
-        return normal_difference(self.value, other.value, error, level)
-
-
-def influences_of_units(influence: Vector, weight: Vector | None, clusters: Indices | None) -> Vector:
-    """What `InfluenceSummary` takes: the squares of these numbers add up to `variance_of_mean`."""
-    deviations = weighted_deviations(influence, weight)
-    total = float(len(deviations)) if weight is None else float(np.sum(weight))
-    n_units = len(deviations)
-    if clusters is not None:
-        deviations = sums_of_clusters(deviations, clusters)
-        n_units = len(np.unique(clusters))
-    if n_units < 2:
-        return np.full_like(deviations, math.inf)
-    return np.asarray(deviations * math.sqrt(n_units / (n_units - 1.0)) / total)
+        return normal_difference(self.value, other.value, error, level, self.n_clusters)
 
 
 def number_of(clusters: Indices | None) -> int | None:
@@ -207,10 +204,38 @@ def number_of(clusters: Indices | None) -> int | None:
 
 
 @dataclass(frozen=True, eq=False)
+class MeanSummary:
+    """A metric that is a mean over rows, with its terms: differences are those of the terms, tested as a mean.
+
+    The p-values of resamples are 2 / (resamples + 1) at least, which many methods together would never reach.
+    """
+
+    value: float
+    terms: Vector
+    weight: Vector | None
+    clusters: Indices | None
+    limits: tuple[float, float]
+    resampled: Summary | None = None
+    """Where the interval comes from, unless it is that of clusters."""
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """The interval of resampled rows; of clusters by Student's t."""
+        if self.resampled is not None:
+            return self.resampled.interval(level=level)
+        error = math.sqrt(variance_of_mean(self.terms, self.weight, self.clusters))
+        return normal_interval(self.value, error, level, self.limits, number_of(self.clusters))
+
+    def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
+        """The difference on the same rows."""
+        error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ShareSummary(InfluenceSummary):
     """The share of the rows in which something happened, with Wilson's interval: wider than 0 at shares of 0 and 1."""
 
-    size: float = math.nan
+    size: float
     """The effective number of rows."""
 
     @classmethod
@@ -220,9 +245,9 @@ class ShareSummary(InfluenceSummary):
         share = min(max(float(cell.rate[0]), 0.0), 1.0)
         size = float(cell.size_at(cell.rate)[0])
         influence = influences_of_units(np.asarray(happened, dtype=np.float64), weight, clusters)
-        if clusters is not None and 0.0 < share < 1.0:
+        if (clusters is not None or not has_equal_weights(cell)) and 0.0 < share < 1.0:
             size = min(size, share * (1.0 - share) / float(np.sum(np.square(influence))))
-        return cls(share, influence, (0.0, 1.0), n_clusters=number_of(clusters), size=size)
+        return cls(value=share, influence=influence, limits=(0.0, 1.0), n_clusters=number_of(clusters), size=size)
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """Wilson's interval."""
@@ -244,31 +269,79 @@ class ErrorModel(NamedTuple):
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
 
-    def variances(self) -> tuple[float, float]:
-        """The variance of the statistic to the first order: of outcomes in their cells, and of everything else.
+    def slopes(self) -> tuple[Vector, Vector]:
+        """How a row moves the error: the slope κ and the rest of its influence in each cell.
 
         The statistic T is homogeneous in the gaps g_b: with its slopes κ_b = ∂T/∂g_b over the shares s_b of the cells,
         T = Σ s_b κ_b g_b, and a row of weight w in cell b moves it by w / Σw times κ_b (c - y - g_b), which is the
         noise of outcomes, plus power · (κ_b g_b - T): a sample may have more rows of cells with large gaps than the
-        population. Of plain rows the latter is small. Where weights depend on the label, rows that missed weigh more or
-        less than those that did not, and it is not.
+        population.
         """
-        cells = self.cells
-        gap = cells.gap / cells.weight
+        gap = self.cells.gap / self.cells.weight
         step = 1e-4 * max(float(np.abs(gap).max()), 1e-9)
         moves = step * np.eye(len(gap))
-        slope = (self.statistic(gap + moves) - self.statistic(gap - moves)) / (2.0 * step * cells.share)
-        value = float(cells.share @ (slope * gap))
-        between = self.power * (slope * gap - value)
+        difference = np.asarray(self.statistic(gap + moves) - self.statistic(gap - moves))
+        slope = difference / (2.0 * step * self.cells.share)
+        value = float(self.cells.share @ (slope * gap))
+        return slope, self.power * (slope * gap - value)
+
+    def further_variance(self) -> float:
+        """The variance of the error, to the first order, beyond that of outcomes in their cells.
+
+        Of plain rows it is small. Where weights depend on the label, rows that missed weigh more or less than those
+        that did not, and it is not.
+        """
+        cells = self.cells
+        slope, rest = self.slopes()
         # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
-        of_zero = slope * cells.rate + between
-        of_one = of_zero - slope
-        squared_zero = cells.squared_weight - cells.squared_correct
-        total = float(squared_zero @ np.square(of_zero) + cells.squared_correct @ np.square(of_one))
-        within = squared_zero @ np.square(slope * cells.rate)
-        within += cells.squared_correct @ np.square(slope * (cells.rate - 1.0))
-        scale = float(cells.weight.sum()) ** 2
-        return float(within) / scale, max(total - float(within), 0.0) / scale
+        noise_of_zero = slope * cells.rate
+        noise_of_one = noise_of_zero - slope
+        squares_of_zero = np.square(noise_of_zero + rest) - np.square(noise_of_zero)
+        squares_of_one = np.square(noise_of_one + rest) - np.square(noise_of_one)
+        of_zeros = (cells.squared_weight - cells.squared_correct) @ squares_of_zero
+        of_ones = cells.squared_correct @ squares_of_one
+        return max(float(of_zeros + of_ones), 0.0) / float(cells.weight.sum()) ** 2
+
+    def covariance_of_clusters(self, rows: Predictions) -> Vector:
+        """The covariance of the gaps of the cells and, in the last place, of the rest of the error, by clusters.
+
+        (cells + 1, cells + 1): m / (m - 1) Σ_u d_u d_uᵀ, where d_u sums over the rows of a cluster what they add to
+        the gap of their cell, w (c - y - g_b) / W_b, and to the error besides.
+        """
+        # SciPy loads when it is needed.
+        from scipy.sparse import csr_array
+
+        assert rows.clusters is not None  # noqa: S101 - callers ask
+        cells = self.cells
+        n_cells = len(cells.weight)
+        p, happened = rows.confidence()
+        cell = np.empty(len(p), dtype=np.int64)
+        cell[np.argsort(p, kind="stable")] = np.repeat(np.arange(n_cells), cells.count)
+        _, rest = self.slopes()
+        gap = cells.gap / cells.weight
+        of_gap = rows.weights * (p - happened - gap[cell]) / cells.weight[cell]
+        of_rest = rows.weights * rest[cell] / cells.weight.sum()
+        _, unit = np.unique(rows.clusters, return_inverse=True)
+        n_units = int(unit.max()) + 1
+        entries = np.concatenate([of_gap, of_rest])
+        places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(p), n_cells)]))
+        sums = csr_array((entries, places), shape=(n_units, n_cells + 1))
+        return np.asarray((sums.T @ sums).toarray() * n_units / max(n_units - 1, 1))
+
+
+class ClusterNoise(NamedTuple):
+    """The covariance of `ErrorModel.covariance_of_clusters`, and the number of clusters."""
+
+    covariance: Vector
+    n_clusters: int
+
+    def draws(self, generator: np.random.Generator, n_draws: int, level: float) -> tuple[Vector, Vector]:
+        """Noise of the gaps, (n_draws, cells), and of the rest of the error, (n_draws,), with the tails of t."""
+        eigenvalues, eigenvectors = np.linalg.eigh(self.covariance)
+        root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        noise = generator.standard_normal((n_draws, len(root))) @ root.T
+        noise *= critical_value(level, self.n_clusters) / critical_value(level)
+        return noise[:, :-1], noise[:, -1]
 
 
 @dataclass(frozen=True)
@@ -283,6 +356,7 @@ class InvertedError:
     shape: Bins
     n_draws: int = N_DRAWS
     seed: int = 0
+    clusters: ClusterNoise | None = None
 
     def minus(self, other: InvertedError, *, level: float = 0.95) -> None:
         """None; `squared_ece_difference` has a valid test instead."""
@@ -292,8 +366,10 @@ class InvertedError:
 
         A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
         replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
-        cell; what varies besides (`ErrorModel.variances`) is added to the statistic, in proportion to its error. The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at
-        most the observed value.
+        cell; what varies besides (`ErrorModel.further_variance`) is added to the statistic, in proportion to its error.
+        The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at most the
+        observed value, for the upper end at least the median of a calibrated model. Of clusters the noise has the
+        covariance of their sums, and what the variance of a cell lacks besides.
         """
         cells = self.model.cells
         statistic = self.model.statistic
@@ -301,14 +377,18 @@ class InvertedError:
         confidence = cells.p
         observed = self.model.observed
         if observed is None:
-            observed = statistic(cells.gap / cells.weight)
+            observed = float(statistic(cells.gap / cells.weight))
         generator = np.random.default_rng(self.seed)
         noise = generator.standard_normal((self.n_draws, len(confidence)))
-        further_noise = generator.standard_normal(self.n_draws)
-        _, further_variance = self.model.variances()
-        further_error = math.sqrt(further_variance)
+        if self.clusters is None:
+            shared_noise = np.zeros_like(confidence)
+            shared_variance = np.zeros_like(confidence)
+            further_noise = math.sqrt(self.model.further_variance()) * generator.standard_normal(self.n_draws)
+        else:
+            shared_noise, further_noise = self.clusters.draws(generator, self.n_draws, level)
+            shared_variance = np.diag(self.clusters.covariance)[:-1]
         raw_error = float(population(cells.gap / cells.weight))
-        relative_error = further_error / raw_error if raw_error > 0.0 else 0.0
+        relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
 
         def true_gaps(direction: Vector, t: float) -> Vector:
             return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
@@ -317,20 +397,24 @@ class InvertedError:
             gap = true_gaps(direction, t)
             rate = confidence - gap
             variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
-            error = relative_error * float(population(gap))
-            return statistic(gap + np.sqrt(variance) * noise) + error * further_noise
+            own_variance = np.maximum(variance - shared_variance, 0.0)
+            noisy = gap + shared_noise + np.sqrt(own_variance) * noise
+            return statistic(noisy) + float(population(gap)) * relative_noise
 
-        def true_error_at(direction: Vector, share: float) -> float:
+        def true_error_at(direction: Vector, share: float, value: float) -> float:
             def share_below(t: float) -> float:
-                return float(np.mean(replicates(direction, t) <= observed))
+                return float(np.mean(replicates(direction, t) <= value))
 
             t = _crossing(share_below, share)
             return float(population(true_gaps(direction, t)))
 
         seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
         shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
-        low = true_error_at(seen, 0.5 + level / 2.0)
-        high = max(true_error_at(direction, 0.5 - level / 2.0) for direction in (seen, shift, -shift))
+        low = true_error_at(seen, 0.5 + level / 2.0, observed)
+        # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
+        # 0. It says no more than the value that half of them exceed does.
+        for_high = max(observed, float(np.median(replicates(seen, 0.0))))
+        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in (seen, shift, -shift))
         as_seen = replicates(seen, 1.0)
         return Interval(
             value=self.value,
@@ -341,6 +425,12 @@ class InvertedError:
             bias=float(np.mean(as_seen)) - float(population(true_gaps(seen, 1.0))),
             n_resamples=self.n_draws,
         )
+
+
+def noise_of_clusters(model: ErrorModel, rows: Predictions) -> ClusterNoise | None:
+    """The noise that clusters of rows have in common; None without clusters."""
+    n_clusters = number_of(rows.clusters)
+    return None if n_clusters is None else ClusterNoise(model.covariance_of_clusters(rows), n_clusters)
 
 
 def _crossing(share_below: Callable[[float], float], share: float) -> float:
@@ -366,12 +456,17 @@ def _crossing(share_below: Callable[[float], float], share: float) -> float:
 
 
 def _smoothed_gaps(bins: Bins, cells: Bins) -> Vector:
-    """The gaps of bins, each averaged twice with its neighbours, at the ranks of the cells."""
-    gap = bins.gap / bins.weight
+    """The smoothed gaps of bins, at the ranks of the cells."""
+    gap = smoothed(bins.gap / bins.weight)
+    return np.asarray(np.interp(_mid_ranks(cells), _mid_ranks(bins), gap))
+
+
+def smoothed(gap: Vector) -> Vector:
+    """The gaps of bins, each averaged twice with its neighbours."""
     for _ in range(2):
         padded = np.concatenate([gap[:1], gap, gap[-1:]])
         gap = (padded[:-2] + 2.0 * gap + padded[2:]) / 4.0
-    return np.asarray(np.interp(_mid_ranks(cells), _mid_ranks(bins), gap))
+    return gap
 
 
 def _mid_ranks(bins: Bins) -> Vector:
@@ -387,6 +482,7 @@ def mean_bias_interval(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
 ) -> Interval:
     """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
 
@@ -395,15 +491,21 @@ def mean_bias_interval(
     root of Σ w² (y - p(d))² as it is to be expected. Where the residuals p - y vary more than that, as those of an
     overconfident model do, the interval is as much wider. Where all probabilities are equal this is Wilson's
     interval of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and
-    the accuracy take the place of probability and rate.
+    the accuracy take the place of probability and rate. `clusters` has what each row belongs to, such as its customer:
+    rows of one cluster are not independent.
 
     >>> found = mean_bias_interval([0] * 20, [0.1] * 20)
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.1, -0.061, 0.1)
     """
     check_level(level, "mean_bias_interval")
-    rows = read_probabilities(y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index)
-    return interval_of_shift(row_cells(*rows.confidence(), rows.weight), level)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters
+    )
+    p, happened = rows.confidence()
+    variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
+    variance_of_rows = variance if math.isfinite(variance) else None
+    return interval_of_shift(row_cells(p, happened, rows.weight), level, variance_of_rows, number_of(rows.clusters))
 
 
 def interval_of_shift(
@@ -465,7 +567,7 @@ def interval_of_shift(
 
     lowest_rate = end(1.0)
     highest_rate = end(-1.0)
-    if not _has_equal_weights(cells):
+    if not has_equal_weights(cells):
         # Weights that depend on the label make the mean of p vary together with the rate, so that the score test may
         # put too much of its interval on one side. The normal interval does not, and the wider end is taken.
         margin = z * math.sqrt(of_residuals)
@@ -482,7 +584,7 @@ def interval_of_shift(
     )
 
 
-def _has_equal_weights(cells: Bins) -> bool:
+def has_equal_weights(cells: Bins) -> bool:
     """Whether all rows of some cells have the same weight: N Σ w² = (Σ w)² but for rounding."""
     squares = float(cells.count.sum()) * float(cells.squared_weight.sum())
     return squares <= (1.0 + 1e-9) * float(cells.weight.sum()) ** 2

@@ -19,8 +19,14 @@ from refocal._arrays import Indices, Vector, without_warnings
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
+from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import InfluenceSummary, Interval, interval_of_shift
+from refocal.metrics.intervals import (
+    InfluenceSummary,
+    Interval,
+    interval_of_shift,
+    number_of,
+)
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 from refocal.rows import Predictions
@@ -245,8 +251,9 @@ def auc_ends(
     def excess(area: float) -> float:
         return (value - area) ** 2 - z**2 * dispersion * variance_at(area)
 
-    low = 0.0 if value == 0.0 else float(brentq(excess, 0.0, value))
-    high = 1.0 if value == 1.0 else float(brentq(excess, value, 1.0))
+    smallest = 1e-12  # next to areas of 0 and 1, which solve the equation themselves
+    low = 0.0 if value <= smallest else float(brentq(excess, 0.0, min(value, 1.0 - smallest)))
+    high = 1.0 if value >= 1.0 - smallest else float(brentq(excess, max(value, smallest), 1.0))
     return low, high
 
 
@@ -318,11 +325,11 @@ def _precision_bound(scores: ScoreCells) -> float:
     return float(max((most - counted).sum(), (counted - least).sum()) / scores.right.sum())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BiasSummary(InfluenceSummary):
     """The mean bias of rows in cells of equal mass, with the interval of `mean_bias_interval`, good for rare events."""
 
-    cells: Bins = NO_CELLS
+    cells: Bins
 
     @classmethod
     def of(cls, rows: Predictions) -> BiasSummary:

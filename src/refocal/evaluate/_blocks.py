@@ -507,7 +507,7 @@ def _with_intervals(
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
     root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits))
+        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form))
         for value, influence in zip(values, root, strict=True)
     ]
 

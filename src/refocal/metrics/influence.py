@@ -2,12 +2,13 @@
 
 A metric T of weighted rows moves by w_i ψ_i / Σ w if row i is given a little more weight, ψ_i being its influence
 (Hampel 1974); of a weighted mean ψ_i is the term of the row, and centring takes care of the rest. With the units u that
-are independent of one another, rows or clusters of them, and m their number,
+are independent of one another, rows or clusters of them, m their number, W_u the weight of one and W that of all,
 
-    Var T = m / (m - 1) · Σ_u (Σ_{i in u} w_i (ψ_i - ψ̄))² / (Σ w)²,    ψ̄ = Σ w ψ / Σ w.
+    Var T = (m - 1) / m · Σ_u (d_u / (W - W_u))²,    d_u = Σ_{i in u} w_i (ψ_i - ψ̄),    ψ̄ = Σ w ψ / Σ w.
 
-Of rows this is the sandwich variance, of clusters that of Liang & Zeger (1986): residuals of one cluster are added
-before they are squared, so that what they have in common does not cancel.
+This is the jackknife: without the unit, a mean is off by d_u / (W - W_u). Of units of one weight it is
+m / (m - 1) Σ d_u² / W²; a unit that weighs as much as all others shows how little is known. Residuals of one cluster
+are added before they are squared (Liang & Zeger 1986), so that what they have in common does not cancel.
 """
 
 from __future__ import annotations
@@ -32,17 +33,27 @@ def variance_of_mean(influence: Any, weight: Vector | None = None, clusters: Ind
     >>> float(variance_of_mean(np.array([0.0, 0.0, 1.0, 1.0]), clusters=np.array([0, 0, 1, 1])))
     0.25
     """
+    units = influences_of_units(influence, weight, clusters)
+    return np.square(units).sum(axis=-1)
+
+
+def influences_of_units(influence: Any, weight: Vector | None = None, clusters: Indices | None = None) -> Vector:
+    """√((m - 1) / m) d_u / (W - W_u) of each unit, (…, units): their squares add up to the variance.
+
+    Differences of two metrics of the same rows are differences of these.
+    """
     deviations = weighted_deviations(influence, weight)
-    has_weight = np.ones(deviations.shape[-1], dtype=np.bool_) if weight is None else weight > 0.0
-    total = float(deviations.shape[-1]) if weight is None else float(np.sum(weight))
-    if clusters is None:
-        n_units = int(np.count_nonzero(has_weight))
-    else:
+    n_rows = deviations.shape[-1]
+    unit_weight = np.ones(n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
+    if clusters is not None:
         deviations = sums_of_clusters(deviations, clusters)
-        n_units = len(np.unique(clusters[has_weight]))
+        unit_weight = sums_of_clusters(unit_weight, clusters)
+    has_weight = unit_weight > 0.0
+    n_units = int(np.count_nonzero(has_weight))
     if n_units < 2:
-        return np.full(deviations.shape[:-1], math.inf)[()]
-    return n_units / (n_units - 1.0) * np.square(deviations).sum(axis=-1) / total**2
+        return np.full_like(deviations, math.inf)
+    weight_of_others = np.where(has_weight, unit_weight.sum() - unit_weight, math.inf)
+    return np.asarray(math.sqrt(1.0 - 1.0 / n_units) * deviations / weight_of_others)
 
 
 def weighted_deviations(influence: Any, weight: Vector | None = None) -> Vector:
@@ -59,7 +70,7 @@ def sums_of_clusters(values: Vector, clusters: Indices) -> Vector:
     """The sums of values (…, rows) over the rows of each cluster, (…, clusters)."""
     n_clusters = int(clusters.max()) + 1
     flat = values.reshape(-1, values.shape[-1])
-    sums = np.stack([np.bincount(clusters, row, n_clusters) for row in flat])
+    sums: Vector = np.stack([np.bincount(clusters, row, n_clusters).astype(np.float64) for row in flat])
     return sums.reshape(*values.shape[:-1], n_clusters)
 
 

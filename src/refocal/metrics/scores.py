@@ -12,6 +12,7 @@ from refocal._arrays import Vector, take_label, to_numpy, without_warnings
 from refocal._validation import check_option
 from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics.intervals import ShareSummary
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -246,6 +247,7 @@ METRICS = (
         accuracy,
         "accuracy",
         terms=accuracy_terms,
+        summary=lambda rows: ShareSummary.of(rows.top[1], rows.weight, rows.clusters),
         unit="%",
         lower_is_better=False,
         shown="with interval",
@@ -257,6 +259,7 @@ METRICS = (
         "calibration part of the Brier score",
         of_rows=lambda rows, **options: brier_decomposition(rows, None, **options).calibration,
         range=(0.0, 2.0),
+        raised_by_noise=True,
     ),
     Metric(
         "spiegelhalter_test",

@@ -256,5 +256,6 @@ METRICS = (
         "CORP miscalibration",
         of_rows=lambda rows: corp_reliability(rows, None).miscalibration,
         of_confidence=True,
+        raised_by_noise=True,
     ),
 )

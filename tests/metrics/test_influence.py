@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from refocal.metrics.influence import critical_value, sums_of_clusters, variance_of_mean
+from refocal.metrics.influence import critical_value, sums_of_clusters, two_sided_p_value, variance_of_mean
 
 
 def loop_variance(values, weight, clusters):
-    """The formula of the module, unit by unit."""
-    mean = sum(w * v for w, v in zip(weight, values, strict=True)) / sum(weight)
-    names = sorted({c for c, w in zip(clusters, weight, strict=True) if w > 0})
-    total = 0.0
+    """The jackknife: the mean without each unit, one at a time."""
+    values, weight, clusters = (np.asarray(each) for each in (values, weight, clusters))
+    mean = np.average(values, weights=weight)
+    names = np.unique(clusters[weight > 0])
+    squares = 0.0
     for name in names:
-        of_unit = [w * (v - mean) for v, w, c in zip(values, weight, clusters, strict=True) if c == name and w > 0]
-        total += sum(of_unit) ** 2
-    return len(names) / (len(names) - 1) * total / sum(weight) ** 2
+        others = clusters != name
+        squares += (np.average(values[others], weights=weight[others]) - mean) ** 2
+    return (len(names) - 1) / len(names) * squares
 
 
-def test_equals_the_formula_unit_by_unit():
+def test_equals_the_means_without_each_unit():
     rng = np.random.default_rng(0)
     values = rng.normal(size=60)
     weight = rng.exponential(size=60)
@@ -64,3 +65,8 @@ def test_clusters_cover_where_rows_do_not():
     by_clusters = np.sqrt(variance_of_mean(values, clusters=clusters)) * critical_value(0.95, 20)
     assert np.mean(np.abs(means) < by_rows) < 0.5
     assert 0.92 <= np.mean(np.abs(means) < by_clusters) <= 0.98
+
+
+def test_p_values_are_those_of_the_critical_values():
+    for n_clusters in (None, 5, 40):
+        assert two_sided_p_value(-critical_value(0.9, n_clusters), n_clusters) == pytest.approx(0.1)

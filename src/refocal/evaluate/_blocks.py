@@ -22,7 +22,7 @@ from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate import _details as details
-from refocal.evaluate._cluster_sums import ClusterSums
+from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
@@ -31,9 +31,10 @@ from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
-from refocal.metrics.intervals import InfluenceSummary
+from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
+from refocal.metrics.squared import SquaredSummary
 from refocal.rows import Predictions
 
 
@@ -57,20 +58,21 @@ def measure_in_blocks(
         rows.start(needs_classes=False)
         total = _sum_rows(rows, methods)
         measured = _measure(rows, methods, total)
+        in_bins = None if total.n_clusters is None else _sum_clusters_in_bins(rows, methods, total)
     finally:
         rows.watch = watch
     seconds = (time.perf_counter() - start) / len(methods)
     results = {}
     variances_of_scores = np.diagonal(total.covariances()[SCORE])
-    n_clusters = None if total.terms.clusters is None else total.terms.clusters.n_clusters
     for i, (name, of_method) in enumerate(zip(methods, total.methods, strict=True)):
         metrics_of_method = {metric: values[i] for metric, values in measured.items()}
         score = None
         if name != NONE:
             error = math.sqrt(max(float(variances_of_scores[i]), 0.0))
-            score = ScoreTest(of_method.means[SCORE], error, n_clusters)
-        results[name] = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
-    notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", n_clusters)
+            score = ScoreTest(of_method.means[SCORE], error, total.n_clusters)
+        result = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
+        results[name] = result if in_bins is None else _by_clusters(result, of_method, in_bins.of_method(i))
+    notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", total.n_clusters)
     if rows.n_skipped:
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:
@@ -206,9 +208,7 @@ class TermSums:
 
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
-        clusters = None
-        if self.clusters is not None and other.clusters is not None:
-            clusters = self.clusters.merge(other.clusters)
+        clusters = merged(self.clusters, other.clusters)
         return TermSums(self.sums + other.sums, self.products + other.products, clusters)
 
 
@@ -259,6 +259,11 @@ class Sums:
 
     methods: list[MethodSums]
     terms: TermSums
+
+    @property
+    def n_clusters(self) -> int | None:
+        """The number of clusters; None where rows have none."""
+        return None if self.terms.clusters is None else self.terms.clusters.n_clusters
 
     def covariances(self) -> dict[str, Vector]:
         """The covariance between the methods of each metric that is a mean, (methods, methods), by its name."""
@@ -369,7 +374,7 @@ def count_block(
             products += (terms * weight**2) @ terms.transpose(0, 2, 1)
         else:
             of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
-            clusters = of_part if clusters is None else clusters.merge(of_part)
+            clusters = merged(clusters, of_part)
     return Counts(methods, TermSums(sums, products, clusters))
 
 
@@ -431,9 +436,7 @@ class InfluenceSums:
 
     def merge(self, other: InfluenceSums) -> InfluenceSums:
         """The sums over the rows of both."""
-        clusters = None
-        if self.clusters is not None and other.clusters is not None:
-            clusters = self.clusters.merge(other.clusters)
+        clusters = merged(self.clusters, other.clusters)
         return InfluenceSums(self.products + other.products, clusters)
 
     def finish(self) -> Vector:
@@ -459,8 +462,55 @@ def sum_influences(block: Block, predict: Predictor, influences: Sequence[Metric
             products += weighted @ weighted.transpose(0, 2, 1)
         else:
             of_part = ClusterSums.of(part.clusters, weighted.reshape(-1, part.n_rows))
-            clusters = of_part if clusters is None else clusters.merge(of_part)
+            clusters = merged(clusters, of_part)
     return InfluenceSums(products, clusters)
+
+
+@dataclass(frozen=True)
+class ClustersInBins:
+    """Σ w (confidence - outcome), then Σ w, of each cluster in each bin of each method, one after the other."""
+
+    sums: ClusterSums | None
+    """None of no rows."""
+    sizes: tuple[int, ...]
+    """The number of bins of each method."""
+
+    def merge(self, other: ClustersInBins) -> ClustersInBins:
+        """The sums over the rows of both."""
+        return ClustersInBins(merged(self.sums, other.sums), self.sizes)
+
+    def of_method(self, i: int) -> tuple[Vector, Vector]:
+        """Both sums of one method, (bins, clusters)."""
+        first = 2 * sum(self.sizes[:i])
+        size = self.sizes[i]
+        sums = np.zeros((first + 2 * size, 0)) if self.sums is None else self.sums.sums
+        return sums[first : first + size], sums[first + size : first + 2 * size]
+
+
+def _sum_clusters_in_bins(rows: BlockedDataset, methods: Methods, total: Sums) -> ClustersInBins:
+    """The sums of clusters in bins, in one more pass."""
+    lowest = tuple(of_method.histogram.equal_mass(N_BINS).lowest for of_method in total.methods)
+    predict = Predictor(methods, rows.input == "probabilities")
+    count = partial(count_clusters_in_bins, predict=predict, lowest=lowest)
+    counted: ClustersInBins = rows.reduce(Pass(count, ClustersInBins.merge), raised=False)
+    return counted
+
+
+def count_clusters_in_bins(block: Block, predict: Predictor, lowest: Sequence[Vector]) -> ClustersInBins:
+    """The sums of the clusters of a block in bins; `lowest` has the lowest confidence of each bin of each method."""
+    sums: ClusterSums | None = None
+    sizes = tuple(len(of_method) for of_method in lowest)
+    for part, predicted in predict.parts(block):
+        keys, cluster = np.unique(part.clusters, return_inverse=True)
+        columns = []
+        for of_bins, of_method in zip(lowest, predicted, strict=True):
+            p, happened = of_method.rows.confidence()
+            bin_of_row = np.maximum(np.searchsorted(of_bins, p, side="right") - 1, 0)
+            place = bin_of_row * len(keys) + cluster
+            for values in (part.weights * (p - happened), part.weights):
+                columns.append(np.bincount(place, values, len(of_bins) * len(keys)).reshape(len(of_bins), len(keys)))
+        sums = merged(sums, ClusterSums(keys, np.concatenate(columns)).limited())
+    return ClustersInBins(sums, sizes)
 
 
 # From sums to metrics and their intervals.
@@ -492,12 +542,12 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
     for name, covariance in covariances.items():
-        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range)
+        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, total.n_clusters)
     return measured
 
 
 def _with_intervals(
-    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float]
+    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_clusters: int | None
 ) -> list[StreamedMetric]:
     """The values of one metric for all methods, with summaries of this covariance.
 
@@ -507,7 +557,7 @@ def _with_intervals(
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
     root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form))
+        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_clusters))
         for value, influence in zip(values, root, strict=True)
     ]
 
@@ -536,6 +586,26 @@ def _result(
         score=score,
         details=partial(_details_of, sums, weight),
     )
+
+
+def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector]) -> Result:
+    """The result of a method whose calibration errors rest on clusters; the other intervals do already."""
+    residual, weight = in_bins
+    bins = sums.bins
+    summaries = dict(result.summaries)
+    error = summaries["ece"]
+    if isinstance(error, InvertedError):
+        noise = ClusterNoise(error.model.covariance_of_sums(residual, weight), weight.shape[1])
+        summaries["ece"] = replace(error, clusters=noise)
+    summaries["squared_ece"] = SquaredSummary.of_sums(bins, residual, weight)
+    gap = bins.gap / bins.weight
+    of_clusters = float(np.square(residual - gap[:, None] * weight).sum())
+    # The rows of a bin count as of its mean confidence: c - y - gap is rate - y.
+    of_ones = bins.squared_correct @ np.square(1.0 - bins.rate)
+    of_zeros = (bins.squared_weight - bins.squared_correct) @ np.square(bins.rate)
+    of_rows = float(of_ones + of_zeros)
+    design_effect = max(1.0, of_clusters / of_rows) if of_rows > 0.0 else 1.0
+    return result._replace(summaries=summaries, design_effect=design_effect)
 
 
 def _details_of(sums: MethodSums, weight: float, level: float) -> Details:

@@ -6,14 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import InOrder
@@ -28,41 +26,11 @@ from refocal.metrics.bins import bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import mean
-from refocal.metrics.intervals import Interval, PairedDifference, Summary, normal_difference
 from refocal.metrics.resampling import forget_resamples
 from refocal.rows import Predictions
 from refocal.rows.predictions import probability_rows
 
 N_RESAMPLES = 500
-
-
-@dataclass(frozen=True, eq=False)
-class MeanSummary:
-    """A metric that is a mean over rows, with its terms: differences are those of the terms, tested as a mean.
-
-    The p-values of resamples are 2 / (resamples + 1) at least, which many methods together would never reach.
-    """
-
-    summary: Summary
-    """What the interval comes from."""
-    terms: Vector
-    weight: Vector | None
-    clusters: Indices | None
-
-    @property
-    def value(self) -> float:
-        """The mean."""
-        return self.summary.value
-
-    def interval(self, *, level: float = 0.95) -> Interval:
-        """The interval of the mean."""
-        return self.summary.interval(level=level)
-
-    def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
-        """The difference on the same rows."""
-        error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        n_clusters = None if self.clusters is None else len(np.unique(self.clusters))
-        return normal_difference(self.value, other.value, error, level, n_clusters)
 
 
 def measure_in_memory(
@@ -115,8 +83,6 @@ def _measure_method(
         measured.append(metric_rows)
     summaries = {}
     for metric_rows, summary in zip(measured, summarise(measured, n_resamples, seed), strict=True):
-        if metric_rows.terms is not None:
-            summary = MeanSummary(summary, metric_rows.terms, test.weight, test.clusters)
         summaries[metric_rows.record.name] = summary
     values = {}
     for metric in reported("value", test.n_classes):

@@ -328,6 +328,17 @@ class ErrorModel(NamedTuple):
         sums = csr_array((entries, places), shape=(n_units, n_cells + 1))
         return np.asarray((sums.T @ sums).toarray() * n_units / max(n_units - 1, 1))
 
+    def covariance_of_sums(self, residual: Vector, weight: Vector) -> Vector:
+        """The same from Σ w (c - y) and Σ w of each cluster in each cell, (cells, clusters)."""
+        cells = self.cells
+        _, rest = self.slopes()
+        gap = cells.gap / cells.weight
+        of_gap = (residual - gap[:, None] * weight) / cells.weight[:, None]
+        of_rest = rest @ weight / cells.weight.sum()
+        of_units = np.concatenate([of_gap, of_rest[None]])
+        n_units = weight.shape[1]
+        return np.asarray(of_units @ of_units.T * n_units / max(n_units - 1, 1))
+
 
 class ClusterNoise(NamedTuple):
     """The covariance of `ErrorModel.covariance_of_clusters`, and the number of clusters."""

@@ -67,6 +67,24 @@ class SquaredSummary:
         noise = noise_of_clusters(debiased_model(squares.bins), rows)
         return cls(squares.value, standard_error(squares), squares.bins, squares, noise)
 
+    @classmethod
+    def of_sums(cls, bins: Bins, residual: Vector, weight: Vector) -> SquaredSummary:
+        """The error from Σ w (c - y) and Σ w of each cluster in each bin, (bins, clusters).
+
+        With R and W these sums, and R_b and W_b their totals, it is Σ_b share_b (R_b² - Σ R²) / (W_b² - Σ W²).
+        """
+        total = residual.sum(axis=1)
+        weight_of_pairs = np.square(bins.weight) - np.square(weight).sum(axis=1)
+        pair_weight = np.divide(
+            bins.share, weight_of_pairs, out=np.zeros_like(weight_of_pairs), where=weight_of_pairs > 0
+        )
+        terms = pair_weight @ (residual * (total[:, None] - residual))
+        n_clusters = weight.shape[1]
+        nothing = np.zeros(0)
+        squares = GapSquares(nothing.astype(np.int64), nothing, pair_weight, terms, bins, np.arange(n_clusters))
+        noise = ClusterNoise(debiased_model(bins).covariance_of_sums(residual, weight), n_clusters)
+        return cls(squares.value, standard_error(squares), bins, squares, noise)
+
     def interval(self, *, level: float = 0.95) -> Interval:
         """The squared interval of the `debiased_ece`: a normal one would be too short where events are rare."""
         model = debiased_model(self.bins)

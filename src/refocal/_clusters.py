@@ -13,6 +13,8 @@ from refocal._arrays import Indices
 from refocal._groups import MISSING, names_of_column
 from refocal.errors import DataError, ParameterError
 
+KEY_BITS = 62
+"""The bits of the keys of clusters in blocks of rows: they fit into signed integers of 64 bits."""
 UNNAMED = "cluster"
 """What clusters without a name are called."""
 
@@ -39,7 +41,7 @@ def as_clusters(clusters: Any, n_rows: int, function: str) -> Clusters:
 
 
 def cluster_keys(clusters: Any, n_rows: int, function: str) -> Clusters:
-    """The clusters of a block of rows, numbered by 62 bits of a hash of their names: the same in every block.
+    """The clusters of a block of rows, numbered by a hash of their names: the same in every block.
 
     >>> first, second = cluster_keys(["a", "b"], 2, "f").numbers, cluster_keys(["b"], 1, "f").numbers
     >>> bool(first[1] == second[0])
@@ -52,7 +54,7 @@ def cluster_keys(clusters: Any, n_rows: int, function: str) -> Clusters:
 
 
 def _key(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 2
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> (64 - KEY_BITS)
 
 
 def _named(clusters: Any, n_rows: int, function: str) -> tuple[str, NDArray[np.str_]]:

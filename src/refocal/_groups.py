@@ -58,7 +58,7 @@ def names_of_column(column: Any, name: str, n_rows: int, argument: str, function
     # NumPy would make text of None and of numbers that stand beside text in a list.
     values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
     if values.shape != (n_rows,):
-        expected = f"of shape {(n_rows,)} in every column, one for each row"
+        expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
     if values.dtype.kind in "mM":
         # By their own unit: as objects of Python, dates in nanoseconds would be integers.

@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_floating, row_blocks
+from refocal.calibrators.registry import NONE
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate import _details as details
+from refocal.evaluate._cluster_sums import ClusterSums
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits
+from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
 from refocal.metrics.intervals import InfluenceSummary
@@ -56,16 +59,22 @@ def measure_in_blocks(
         rows.watch = watch
     seconds = (time.perf_counter() - start) / len(methods)
     results = {}
+    variances_of_scores = np.diagonal(total.covariances()[SCORE])
+    n_clusters = None if total.terms.clusters is None else total.terms.clusters.n_clusters
     for i, (name, of_method) in enumerate(zip(methods, total.methods, strict=True)):
         metrics_of_method = {metric: values[i] for metric, values in measured.items()}
-        results[name] = _result(of_method, metrics_of_method, total.terms.weight, seconds)
+        score = None
+        if name != NONE:
+            error = math.sqrt(max(float(variances_of_scores[i]), 0.0))
+            score = ScoreTest(of_method.means[SCORE], error, n_clusters)
+        results[name] = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
     notes = dict(BINS_NOTE)
     if rows.n_skipped:
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:
         notes["files skipped"] = str(len(rows.bad_parts))
-    group_columns = list(dict(total.methods[0].groups.names))
-    return Results(results, rows.n_rows, group_columns, notes)
+    groups = total.methods[0].groups.names
+    return Results(results, rows.n_rows, list(dict(groups)), len(groups), notes)
 
 
 def _refuse_options(n_resamples: int | None, seed: int | None, groups: Any) -> None:
@@ -157,11 +166,13 @@ class TermSums:
     """Sums of the terms of all metrics that are means, for k methods and with 1 as the last term.
 
     With x the k + 1 terms of a row and w its weight, `sums` is Σ w x, (metrics, k + 1), and `products`, which the
-    covariances need, Σ w² x xᵀ, (metrics, k + 1, k + 1).
+    covariances need, Σ w² x xᵀ, (metrics, k + 1, k + 1). The last of the metrics is the score test of each method.
     """
 
     sums: Vector
     products: Vector
+    clusters: ClusterSums | None = None
+    """Σ w x of each cluster, (metrics · (k + 1), clusters), where rows have clusters."""
 
     @property
     def weight(self) -> float:
@@ -176,14 +187,25 @@ class TermSums:
     def covariances(self) -> list[Vector]:
         """The covariance of each mean between the methods, (k, k): Σ w² (x - mean)(x - mean)ᵀ / (Σ w)²."""
         covariances = []
-        for mean, products in zip(self.means, self.products, strict=True):
+        for mean, products in zip(self.means, self._products_of_units(), strict=True):
             centre = np.column_stack([np.eye(len(mean)), -mean])  # takes x and 1 to x - mean
             covariances.append(centre @ products @ centre.T / self.weight**2)
         return covariances
 
+    def _products_of_units(self) -> Vector:
+        """The products of what is independent: of rows, or of the sums of clusters, by m / (m - 1) of m clusters."""
+        if self.clusters is None:
+            return self.products
+        n_clusters = self.clusters.n_clusters
+        of_cluster = self.clusters.sums.reshape(*self.sums.shape, n_clusters)
+        return of_cluster @ of_cluster.transpose(0, 2, 1) * cluster_factor(n_clusters)
+
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
-        return TermSums(self.sums + other.sums, self.products + other.products)
+        clusters = None
+        if self.clusters is not None and other.clusters is not None:
+            clusters = self.clusters.merge(other.clusters)
+        return TermSums(self.sums + other.sums, self.products + other.products, clusters)
 
 
 @dataclass(frozen=True)
@@ -201,7 +223,7 @@ class Counts:
     def finish(self) -> Sums:
         """The sums over all rows; measures of classes take the place of their histograms, which are large to send."""
         n_classes = self.methods[0].class_counts.shape[1]
-        names = [metric.name for metric in mean_metrics(n_classes)]
+        names = [*(metric.name for metric in mean_metrics(n_classes)), SCORE]
         methods = []
         for counts, means in zip(self.methods, self.terms.means.T.tolist(), strict=True):
             methods.append(
@@ -237,6 +259,11 @@ class Sums:
     def covariances(self) -> dict[str, Vector]:
         """The covariance between the methods of each metric that is a mean, (methods, methods), by its name."""
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
+
+
+def cluster_factor(n_clusters: int) -> float:
+    """M / (m - 1), by which the variance of m clusters is too small; one alone says nothing about it."""
+    return n_clusters / (n_clusters - 1.0) if n_clusters > 1 else math.inf
 
 
 # Passes over the rows.
@@ -288,6 +315,10 @@ class Predictor:
             yield part, predicted
 
 
+SCORE = "score"
+"""The terms of the score test, among those of metrics that are means."""
+
+
 def mean_metrics(n_classes: int) -> list[Metric]:
     """The reported metrics that are means of terms."""
     return [metric for metric in reported("with interval", n_classes) if metric.terms is not None]
@@ -313,8 +344,9 @@ def count_block(
         class_histograms = [CalibrationHistogram(bits=class_bits) for _ in range(n_classes if has_classes else 0)]
         methods.append(MethodCounts.empty(empty.fresh(), class_histograms, n_classes))
     metrics = mean_metrics(n_classes)
-    sums = np.zeros((len(metrics), n_methods + 1))
-    products = np.zeros((len(metrics), n_methods + 1, n_methods + 1))
+    sums = np.zeros((len(metrics) + 1, n_methods + 1))
+    products = np.zeros((len(metrics) + 1, n_methods + 1, n_methods + 1))
+    clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
         group_names, group_numbers = details.numbered(part.groups)
         for counts, of_method in zip(methods, predicted, strict=True):
@@ -322,12 +354,28 @@ def count_block(
         weight = part.weights
         ones = np.ones(len(weight))
         terms = np.array([
-            [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
-            for metric in metrics
+            *(
+                [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
+                for metric in metrics
+            ),
+            [*_scores(predicted), ones],
         ])  # fmt: skip
         sums += terms @ weight
-        products += (terms * weight**2) @ terms.transpose(0, 2, 1)
-    return Counts(methods, TermSums(sums, products))
+        if part.clusters is None:
+            products += (terms * weight**2) @ terms.transpose(0, 2, 1)
+        else:
+            of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
+            clusters = of_part if clusters is None else clusters.merge(of_part)
+    return Counts(methods, TermSums(sums, products, clusters))
+
+
+def _scores(predicted: Sequence[Predicted]) -> list[Vector]:
+    """The terms of the score test of each method; 0 of the model itself, which is the first."""
+    model = predicted[0].logs
+    scores = [np.zeros(len(model.labels))]
+    for of_method in predicted[1:]:
+        scores.append(score_terms(model.values, of_method.logs.values, model.labels)[0])
+    return scores
 
 
 @dataclass(frozen=True)
@@ -367,16 +415,48 @@ class MetricInfluences(NamedTuple):
     of_methods: tuple[Callable[[Predictions], Vector], ...]
 
 
-def cross_products(block: Block, predict: Predictor, influences: Sequence[MetricInfluences]) -> Vector:
-    """Σ w² of the products of influences, (metrics, methods, methods): their covariances but for the weight."""
+@dataclass(frozen=True)
+class InfluenceSums:
+    """Σ w² of the products of influences of rows, (metrics, methods, methods): covariances but for the weight.
+
+    `clusters` has Σ w of the influences of each cluster, (metrics · methods, clusters), where rows have clusters.
+    """
+
+    products: Vector
+    clusters: ClusterSums | None = None
+
+    def merge(self, other: InfluenceSums) -> InfluenceSums:
+        """The sums over the rows of both."""
+        clusters = None
+        if self.clusters is not None and other.clusters is not None:
+            clusters = self.clusters.merge(other.clusters)
+        return InfluenceSums(self.products + other.products, clusters)
+
+    def finish(self) -> Vector:
+        """The products of what is independent, rows or clusters."""
+        if self.clusters is None:
+            return self.products
+        n_clusters = self.clusters.n_clusters
+        of_cluster = self.clusters.sums.reshape(*self.products.shape[:2], n_clusters)
+        return of_cluster @ of_cluster.transpose(0, 2, 1) * cluster_factor(n_clusters)
+
+
+def sum_influences(block: Block, predict: Predictor, influences: Sequence[MetricInfluences]) -> InfluenceSums:
+    """The products of influences of a block."""
     n_methods = len(predict.methods)
-    total = np.zeros((len(influences), n_methods, n_methods))
+    products = np.zeros((len(influences), n_methods, n_methods))
+    clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
-        for i, (metric, of_methods) in enumerate(influences):
-            pairs = zip(of_methods, predicted, strict=True)
-            weighted = np.array([influence(of_method.of(metric)) for influence, of_method in pairs]) * part.weights
-            total[i] += weighted @ weighted.T
-    return total
+        weighted = np.array([
+            [influence(of_method.of(metric)) for influence, of_method in zip(of_methods, predicted, strict=True)]
+            for metric, of_methods in influences
+        ]) * part.weights  # fmt: skip
+        if part.clusters is None:
+            products += weighted @ weighted.transpose(0, 2, 1)
+        else:
+            of_part = ClusterSums.of(part.clusters, weighted.reshape(-1, part.n_rows))
+            clusters = of_part if clusters is None else clusters.merge(of_part)
+    return InfluenceSums(products, clusters)
 
 
 # From sums to metrics and their intervals.
@@ -385,6 +465,7 @@ def cross_products(block: Block, predict: Predictor, influences: Sequence[Metric
 def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, list[StreamedMetric]]:
     """Every reported metric of every method, by its name; influences take one more pass."""
     covariances = total.covariances()
+    del covariances[SCORE]
     measured: dict[str, list[StreamedMetric]] = {}
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
@@ -401,8 +482,9 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
                 influences.append(MetricInfluences(metric, of_methods))
     if influences:
         predict = Predictor(methods, rows.input == "probabilities")
-        count = partial(cross_products, predict=predict, influences=tuple(influences))
-        products = rows.reduce(Pass(count, np.add), raised=False) / total.terms.weight**2
+        count = partial(sum_influences, predict=predict, influences=tuple(influences))
+        task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
+        products = rows.reduce(task, raised=False) / total.terms.weight**2
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
     for name, covariance in covariances.items():
@@ -426,7 +508,9 @@ def _with_intervals(
     ]
 
 
-def _result(sums: MethodSums, measured: dict[str, StreamedMetric], weight: float, seconds: float) -> Result:
+def _result(
+    sums: MethodSums, measured: dict[str, StreamedMetric], weight: float, score: ScoreTest | None, seconds: float
+) -> Result:
     """The result of one method."""
     summaries = {}
     values = {}
@@ -444,16 +528,17 @@ def _result(sums: MethodSums, measured: dict[str, StreamedMetric], weight: float
         bins=sums.bins,
         histogram=Histogram(details.EDGES.tolist(), sums.calibration.right, sums.calibration.wrong),
         seconds=seconds,
+        score=score,
         details=partial(_details_of, sums, weight),
     )
 
 
-def _details_of(sums: MethodSums, weight: float, level: float) -> Details:
+def _details_of(sums: MethodSums, weight: float, level: float, level_of_mean: float) -> Details:
     """Classes, groups and decisions."""
     return Details(
         classes=[
             details.class_row(sums.class_counts, label, of_class.ece) for label, of_class in enumerate(sums.classes)
         ],
-        groups=details.measure_groups(sums.groups.groups(), level, SEED),
+        groups=details.measure_groups(sums.groups.groups(), level, level_of_mean, SEED),
         decisions=details.decision_table(sums.decisions / weight),
     )

@@ -154,20 +154,19 @@ class Group(NamedTuple):
     cells: Bins
 
 
-def measure_groups(groups: Sequence[Group], level: float, seed: int) -> list[GroupRow]:
+def measure_groups(groups: Sequence[Group], level: float, level_of_mean: float, seed: int) -> list[GroupRow]:
     """Every group, the worst first: the one whose mean is farthest from its rate, relative to its interval.
 
-    The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
+    The interval of each mean has a level of its own, such that all statements of a report hold together.
     """
     n_diagrams = 12  # the worst groups have a reliability diagram
-    level_of_difference = level ** (1.0 / max(len(groups), 1))
-    rows = [_group_row(group, level, level_of_difference, seed) for group in groups]
+    rows = [_group_row(group, level, level_of_mean, seed) for group in groups]
     # Sorted by the least distance of the mean from the rate, then by the estimated one.
     rows.sort(key=lambda row: (-max(row.difference.low, -row.difference.high, 0.0), -abs(row.difference.value)))
     return [row if i < n_diagrams else replace(row, reliability=None) for i, row in enumerate(rows)]
 
 
-def _group_row(group: Group, level: float, level_of_difference: float, seed: int) -> GroupRow:
+def _group_row(group: Group, level: float, level_of_mean: float, seed: int) -> GroupRow:
     """One group; the ECE by chance, and the band of the reliability, are those of simulated outcomes."""
     rows_of_a_bin = 50  # smaller groups have one bin
     cells = group.cells
@@ -186,7 +185,7 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
         n=n_rows,
         mean=float(cells.confidence.sum() / total),
         rate=float(cells.correct.sum() / total),
-        difference=interval_of_shift(cells, level_of_difference),
+        difference=interval_of_shift(cells, level_of_mean),
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=float(simulated_eces.mean()),
         reliability=reliability_of(bins, low, high),

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from refocal.evaluate._details import N_BINS
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram
+from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
@@ -38,16 +39,23 @@ class Result(NamedTuple):
     """The confidence in bins of equal mass."""
     histogram: Histogram
     seconds: float
-    details: Callable[[float], Details]
-    """The details, with intervals of a level: computed only for the methods that are shown in detail."""
+    score: ScoreTest | None
+    """Whether the model is improved by the method; None for the model itself."""
+    details: Callable[[float, float], Details]
+    """The details, with intervals of a level, and of another one for the means of groups: computed only for the methods
+    that are shown in detail.
+    """
 
 
 class Results(NamedTuple):
-    """The results of all methods, the number of rows, the columns of their groups, and how they were measured."""
+    """The results of all methods, what they were measured on, and how."""
 
     of: dict[str, Result]
     n_rows: int
     groups: list[str]
+    """The columns of groups."""
+    n_groups: int
+    """How many groups all columns have together."""
     notes: dict[str, str]
 
 

@@ -243,7 +243,9 @@ def test_errors_of_means_are_those_of_weights_that_depend_on_the_label():
     assert_allclose((curve.high - curve.low)[0], 2 * 1.959964 * expected, rtol=0.005)
     automated = automation_curve(labels, p, [[0, 1], [3, 0]], sample_weight=weight)
     ends = [automated.cost_low[-1], automated.cost_high[-1], automated.error_low[-1], automated.error_high[-1]]
-    assert_allclose(ends, [found.cost.low, found.cost.high, found.error.low, found.error.high], rtol=1e-9)
+    assert_allclose(ends[:2], [found.cost.low, found.cost.high], rtol=1e-9)
+    # The jackknife of `evaluate_decisions` has 3000 / 2999 and the leverage of heavy rows besides.
+    assert_allclose(ends[2:], [found.error.low, found.error.high], rtol=2e-4)
 
 
 def test_equal_weights_are_no_weights(rows):

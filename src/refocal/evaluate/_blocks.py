@@ -31,8 +31,10 @@ from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
+from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
 from refocal.metrics.squared import SquaredSummary
 from refocal.rows import Predictions
@@ -199,12 +201,12 @@ class TermSums:
         return covariances
 
     def _products_of_units(self) -> Vector:
-        """The products of what is independent: of rows, or of the sums of clusters, by m / (m - 1) of m clusters."""
+        """The products of what is independent: of rows, or of the sums of clusters."""
         if self.clusters is None:
             return self.products
-        n_clusters = self.clusters.n_clusters
-        of_cluster = self.clusters.sums.reshape(*self.sums.shape, n_clusters)
-        return of_cluster @ of_cluster.transpose(0, 2, 1) * cluster_factor(n_clusters)
+        of_cluster = self.clusters.sums.reshape(*self.sums.shape, self.clusters.n_clusters)
+        scaled = of_cluster * cluster_factors(of_cluster[0, -1])
+        return np.asarray(scaled @ scaled.transpose(0, 2, 1))
 
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
@@ -270,9 +272,14 @@ class Sums:
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
 
 
-def cluster_factor(n_clusters: int) -> float:
-    """M / (m - 1), by which the variance of m clusters is too small; one alone says nothing about it."""
-    return n_clusters / (n_clusters - 1.0) if n_clusters > 1 else math.inf
+def cluster_factors(weight: Vector) -> Vector:
+    """By what the sums of clusters of these weights are multiplied before they are squared, (clusters,).
+
+    √((m - 1) / m) W / (W - W_u), as `metrics.influence` has it; one cluster alone says nothing about the variance.
+    """
+    if len(weight) < 2:
+        return np.full_like(weight, math.inf)
+    return np.asarray(math.sqrt(1.0 - 1.0 / len(weight)) * weight.sum() / (weight.sum() - weight))
 
 
 # Passes over the rows.
@@ -428,7 +435,8 @@ class MetricInfluences(NamedTuple):
 class InfluenceSums:
     """Σ w² of the products of influences of rows, (metrics, methods, methods): covariances but for the weight.
 
-    `clusters` has Σ w of the influences of each cluster, (metrics · methods, clusters), where rows have clusters.
+    `clusters` has Σ w of the influences of each cluster, (metrics · methods, clusters), where rows have clusters, and
+    in the last place Σ w.
     """
 
     products: Vector
@@ -443,9 +451,10 @@ class InfluenceSums:
         """The products of what is independent, rows or clusters."""
         if self.clusters is None:
             return self.products
-        n_clusters = self.clusters.n_clusters
-        of_cluster = self.clusters.sums.reshape(*self.products.shape[:2], n_clusters)
-        return of_cluster @ of_cluster.transpose(0, 2, 1) * cluster_factor(n_clusters)
+        weight = self.clusters.sums[-1]
+        of_cluster = self.clusters.sums[:-1].reshape(*self.products.shape[:2], len(weight))
+        scaled = of_cluster * cluster_factors(weight)
+        return np.asarray(scaled @ scaled.transpose(0, 2, 1))
 
 
 def sum_influences(block: Block, predict: Predictor, influences: Sequence[MetricInfluences]) -> InfluenceSums:
@@ -461,7 +470,8 @@ def sum_influences(block: Block, predict: Predictor, influences: Sequence[Metric
         if part.clusters is None:
             products += weighted @ weighted.transpose(0, 2, 1)
         else:
-            of_part = ClusterSums.of(part.clusters, weighted.reshape(-1, part.n_rows))
+            columns = np.concatenate([weighted.reshape(-1, part.n_rows), part.weights[None]])
+            of_part = ClusterSums.of(part.clusters, columns)
             clusters = merged(clusters, of_part)
     return InfluenceSums(products, clusters)
 
@@ -501,7 +511,7 @@ def count_clusters_in_bins(block: Block, predict: Predictor, lowest: Sequence[Ve
     sums: ClusterSums | None = None
     sizes = tuple(len(of_method) for of_method in lowest)
     for part, predicted in predict.parts(block):
-        keys, cluster = np.unique(part.clusters, return_inverse=True)
+        keys, cluster = np.unique(np.asarray(part.clusters), return_inverse=True)
         columns = []
         for of_bins, of_method in zip(lowest, predicted, strict=True):
             p, happened = of_method.rows.confidence()
@@ -580,7 +590,7 @@ def _result(
         summaries=summaries,
         values=values,
         bins=sums.bins,
-        design_effect=1.0,
+        units=None,
         histogram=Histogram(details.EDGES.tolist(), sums.calibration.right, sums.calibration.wrong),
         seconds=seconds,
         score=score,
@@ -598,14 +608,11 @@ def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector
         noise = ClusterNoise(error.model.covariance_of_sums(residual, weight), weight.shape[1])
         summaries["ece"] = replace(error, clusters=noise)
     summaries["squared_ece"] = SquaredSummary.of_sums(bins, residual, weight)
-    gap = bins.gap / bins.weight
-    of_clusters = float(np.square(residual - gap[:, None] * weight).sum())
-    # The rows of a bin count as of its mean confidence: c - y - gap is rate - y.
-    of_ones = bins.squared_correct @ np.square(1.0 - bins.rate)
-    of_zeros = (bins.squared_weight - bins.squared_correct) @ np.square(bins.rate)
-    of_rows = float(of_ones + of_zeros)
-    design_effect = max(1.0, of_clusters / of_rows) if of_rows > 0.0 else 1.0
-    return result._replace(summaries=summaries, design_effect=design_effect)
+    # The mean of a cluster in a bin, of which that of the bin is the mean with their weights.
+    mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
+    pairs = zip(mean_of_cluster, weight, strict=True)
+    of_rate = np.array([variance_of_mean(of_bin, weight_of_bin) for of_bin, weight_of_bin in pairs])
+    return result._replace(summaries=summaries, units=UnitVariances(of_rate, weight.shape[1]))
 
 
 def _details_of(sums: MethodSums, weight: float, level: float) -> Details:

@@ -18,10 +18,11 @@ from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
-from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, rank, row_cells
+from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.intervals import Interval, interval_of_shift
+from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
 
@@ -38,46 +39,13 @@ MOST_EXAMPLES = 5
 CELLS = Cells(6)
 
 
-def banded(bins: Bins, level: float, design_effect: float = 1.0) -> Reliability:
+def banded(bins: Bins, units: UnitVariances | None, level: float) -> Reliability:
     """The curve of bins, with the band in which all accuracies of a calibrated model lie with the level's probability.
 
-    The band has the quantiles of as many rows as the bin has, each right with the bin's mean confidence; with weights,
-    of their effective number, and with clusters of that over the design effect. Accuracies of bins are independent
-    given the confidences, so that each of k bins has the level to the power of 1/k; of clusters, which move several
-    bins together, the band is rather too wide (Šidák 1967).
+    Accuracies of bins are independent given the confidences, so that each of k bins has the level to the power of 1/k;
+    of clusters, which move several bins together, the band is rather too wide (Šidák 1967).
     """
-    # SciPy loads when a comparison needs it, as everywhere.
-    from scipy.special import bdtrik
-
-    level_of_bin = level ** (1.0 / len(bins.p))
-    p = np.clip(bins.p, 0.0, 1.0)
-    size = np.maximum(np.round(bins.size_at(p) / design_effect), 1.0)
-    tails = np.array([[0.5 - 0.5 * level_of_bin], [0.5 + 0.5 * level_of_bin]])
-    binomial_quantiles = np.ceil(bdtrik(tails, size, p))
-    # Where nothing can happen the quantile is 0.
-    low, high = np.where(p > 0.0, binomial_quantiles / size, 0.0)
-    return reliability_of(bins, low, high)
-
-
-def design_effect_of(rows: Predictions) -> float:
-    """By how much clusters raise the variance of the accuracies of bins, on average over these; 1 without clusters.
-
-    With the residuals r = w (confidence - outcome) of a bin about their mean and the clusters g, it is Σ_g (Σ r)² over
-    Σ r², summed over the bins.
-    """
-    if rows.clusters is None:
-        return 1.0
-    confidence, correct = rows.confidence()
-    ranked = rank(confidence, correct, rows.weight)
-    starts = ranked.starts(N_BINS)
-    index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
-    weight = rows.weights
-    gap = np.bincount(index, weight * (confidence - correct)) / np.bincount(index, weight)
-    residual = weight * (confidence - correct - gap[index])
-    _, units = np.unique(rows.clusters * len(starts) + index, return_inverse=True)
-    of_units = np.square(np.bincount(units, residual)).sum()
-    of_rows = np.square(residual).sum()
-    return max(1.0, float(of_units / of_rows)) if of_rows > 0.0 else 1.0
+    return reliability_of(bins, *consistency_band(bins, units, level, simultaneous=True))
 
 
 def reliability_of(bins: Bins, low: Vector, high: Vector) -> Reliability:
@@ -199,6 +167,13 @@ class Group(NamedTuple):
         of_rows = float(np.square(self.cells.share) @ (p * (1.0 - p) / np.maximum(self.cells.size, 1.0)))
         return max(1.0, self.bias.variance / of_rows) if of_rows > 0.0 else 1.0
 
+    def units_of(self, bins: Bins) -> UnitVariances | None:
+        """The variances of the accuracies of bins of the group, as its mean has them; None without clusters."""
+        if self.bias is None:
+            return None
+        of_rate = self.design_effect * bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)
+        return UnitVariances(of_rate, max(self.bias.n_clusters, 2))
+
 
 def measure_groups(groups: Sequence[Group], level_of_mean: float, seed: int) -> list[GroupRow]:
     """Every group, the worst first: the one whose mean is farthest from its rate, relative to its interval.
@@ -232,7 +207,7 @@ def _group_row(group: Group, level: float, seed: int) -> GroupRow:
         difference=_difference(group, level),
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=float(simulated_eces.mean()),
-        reliability=banded(bins, level, group.design_effect),
+        reliability=banded(bins, group.units_of(bins), level),
     )
 
 

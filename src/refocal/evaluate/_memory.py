@@ -26,6 +26,7 @@ from refocal.metrics.bins import bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import mean
+from refocal.metrics.reliability import unit_variances
 from refocal.metrics.resampling import forget_resamples
 from refocal.rows import Predictions
 from refocal.rows.predictions import probability_rows
@@ -81,17 +82,17 @@ def _measure_method(
             expected = f"such that the {metric.label} is finite"
             raise DataError("test", "evaluate", expected=expected, got=repr(metric_rows.value))
         measured.append(metric_rows)
-    summaries = {}
-    for metric_rows, summary in zip(measured, summarise(measured, n_resamples, seed), strict=True):
-        summaries[metric_rows.record.name] = summary
+    names = [metric_rows.record.name for metric_rows in measured]
+    summaries = summarise(measured, n_resamples, seed)
     values = {}
     for metric in reported("value", test.n_classes):
         values[metric.name] = float(metric.measure(predicted.of(metric)))
+    bins = bins_of(predicted.rows, n_bins=details.N_BINS)
     return Result(
-        summaries=summaries,
+        summaries=dict(zip(names, summaries, strict=True)),
         values=values,
-        bins=bins_of(predicted.rows, n_bins=details.N_BINS),
-        design_effect=details.design_effect_of(predicted.rows),
+        bins=bins,
+        units=unit_variances(predicted.rows, bins),
         histogram=_confidence_histogram(predicted.rows),
         seconds=seconds,
         score=None if calibrator is None else _score_test(test, model_log_p, log_p),

@@ -12,6 +12,7 @@ from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
+from refocal.metrics.reliability import UnitVariances
 
 SEED = 0
 """The seed of resamples, and of simulated outcomes that show how far chance alone moves the ECE of a group."""
@@ -37,8 +38,8 @@ class Result(NamedTuple):
     values: dict[str, float]
     bins: Bins
     """The confidence in bins of equal mass."""
-    design_effect: float
-    """By how much clusters raise the variance of their accuracies."""
+    units: UnitVariances | None
+    """The variances of the accuracies of the bins, where rows have clusters or weights."""
     histogram: Histogram
     seconds: float
     score: ScoreTest | None

@@ -414,7 +414,7 @@ def _measured(
         values=result.values,
         against_none=_differences(result, results[NONE], level),
         against_chosen=_differences(result, results[picked], level),
-        reliability=banded(result.bins, level_of_one, result.design_effect),
+        reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
         fit_seconds=fit_seconds,

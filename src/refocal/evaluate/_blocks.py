@@ -188,12 +188,21 @@ class TermSums:
         return float(self.sums[0, -1])
 
     @property
+    def factor_of_rows(self) -> float:
+        """The factor n / (n - 1) of n rows, effectively: what `metrics.influence` has for rows of the same weight."""
+        squared_weight = float(self.products[0, -1, -1])
+        return 1.0 / (1.0 - squared_weight / self.weight**2) if squared_weight < self.weight**2 else math.inf
+
+    @property
     def means(self) -> Vector:
         """The means, (metrics, k)."""
         return np.asarray(self.sums[:, :-1] / self.weight)
 
     def covariances(self) -> list[Vector]:
-        """The covariance of each mean between the methods, (k, k): Σ w² (x - mean)(x - mean)ᵀ / (Σ w)²."""
+        """The covariance of each mean between the methods, (k, k).
+
+        Σ w² (x - mean)(x - mean)ᵀ / (Σ w)², by n / (n - 1).
+        """
         covariances = []
         for mean, products in zip(self.means, self._products_of_units(), strict=True):
             centre = np.column_stack([np.eye(len(mean)), -mean])  # takes x and 1 to x - mean
@@ -203,7 +212,7 @@ class TermSums:
     def _products_of_units(self) -> Vector:
         """The products of what is independent: of rows, or of the sums of clusters."""
         if self.clusters is None:
-            return self.products
+            return self.products * self.factor_of_rows
         of_cluster = self.clusters.sums.reshape(*self.sums.shape, self.clusters.n_clusters)
         scaled = of_cluster * cluster_factors(of_cluster[0, -1])
         return np.asarray(scaled @ scaled.transpose(0, 2, 1))
@@ -433,7 +442,7 @@ class MetricInfluences(NamedTuple):
 
 @dataclass(frozen=True)
 class InfluenceSums:
-    """Σ w² of the products of influences of rows, (metrics, methods, methods): covariances but for the weight.
+    """Σ w² of the products of influences of rows, (metrics, methods, methods): covariances but for constants.
 
     `clusters` has Σ w of the influences of each cluster, (metrics · methods, clusters), where rows have clusters, and
     in the last place Σ w.
@@ -457,8 +466,10 @@ class InfluenceSums:
         return np.asarray(scaled @ scaled.transpose(0, 2, 1))
 
 
-def sum_influences(block: Block, predict: Predictor, influences: Sequence[MetricInfluences]) -> InfluenceSums:
-    """The products of influences of a block."""
+def sum_influences(
+    block: Block, predict: Predictor, influences: Sequence[MetricInfluences], total_weight: float
+) -> InfluenceSums:
+    """The products of influences of a block, of rows by W / (W - w) as `metrics.influence` has them."""
     n_methods = len(predict.methods)
     products = np.zeros((len(influences), n_methods, n_methods))
     clusters: ClusterSums | None = None
@@ -468,7 +479,8 @@ def sum_influences(block: Block, predict: Predictor, influences: Sequence[Metric
             for metric, of_methods in influences
         ]) * part.weights  # fmt: skip
         if part.clusters is None:
-            products += weighted @ weighted.transpose(0, 2, 1)
+            scaled = weighted * (total_weight / (total_weight - part.weights))
+            products += scaled @ scaled.transpose(0, 2, 1)
         else:
             columns = np.concatenate([weighted.reshape(-1, part.n_rows), part.weights[None]])
             of_part = ClusterSums.of(part.clusters, columns)
@@ -546,9 +558,12 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
                 influences.append(MetricInfluences(metric, of_methods))
     if influences:
         predict = Predictor(methods, rows.input == "probabilities")
-        count = partial(sum_influences, predict=predict, influences=tuple(influences))
+        weight = total.terms.weight
+        count = partial(sum_influences, predict=predict, influences=tuple(influences), total_weight=weight)
         task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
         products = rows.reduce(task, raised=False) / total.terms.weight**2
+        if total.n_clusters is None:
+            products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
     for name, covariance in covariances.items():

@@ -514,9 +514,12 @@ def mean_bias_interval(
         y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters
     )
     p, happened = rows.confidence()
+    cells = row_cells(p, happened, rows.weight)
+    if rows.clusters is None:
+        return interval_of_shift(cells, level)
     variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
-    variance_of_rows = variance if math.isfinite(variance) else None
-    return interval_of_shift(row_cells(p, happened, rows.weight), level, variance_of_rows, number_of(rows.clusters))
+    variance_of_clusters = variance if math.isfinite(variance) else None
+    return interval_of_shift(cells, level, variance_of_clusters, number_of(rows.clusters))
 
 
 def interval_of_shift(

@@ -346,7 +346,9 @@ class BiasSummary(InfluenceSummary):
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval by the score test of a shift of all log-odds."""
-        return interval_of_shift(self.cells, level, self.variance, self.n_clusters)
+        # Of rows that are independent the cells say it.
+        variance = None if self.n_clusters is None else self.variance
+        return interval_of_shift(self.cells, level, variance, self.n_clusters)
 
 
 def _summary_of(

@@ -29,7 +29,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups, as_groups
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.class_order import named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -349,7 +349,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_names(X, function)
             return X
         self._check_kind(X.input, function)
-        order = order_of_columns(self, X.class_names, function)
+        order = order_for(self, X, function)
         rows = X if order is None else X.reordered(order)
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]

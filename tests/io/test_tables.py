@@ -17,7 +17,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, files, open_rows, read, readers, tables
+from refocal.io import apply, open_rows, read, readers, tables
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -305,7 +305,7 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     fit = ["fit", "rows.csv", "--values", "logit_*", "-o", "c.json"]
     assert run([*fit, "-m", "ts"]) == 0
     whole = load("c.json").temperature_
-    monkeypatch.setattr(files, "LARGE_TEXT", 1)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
     opened, open_parts = [], readers.open_parts
     monkeypatch.setattr(readers, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
     assert run([*fit, "-m", "ts"]) == 0
@@ -318,8 +318,8 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert run(["evaluate", "rows.csv", "c.json", "--values", "logit_*"]) == 0
     assert opened
     capsys.readouterr()
-    for large in (1, 1 << 26):
-        monkeypatch.setattr(files, "LARGE_TEXT", large)
+    for large in (1, 1 << 30):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", str(large))
         assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.csv"]) == 0
         assert capsys.readouterr().out == "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
     assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.npz"]) == 0
@@ -371,7 +371,7 @@ def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted
     whole.write_bytes(b"no gzip at all")
     with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
         read(whole, values="logit_*")
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setenv("REFOCAL_UNPACKED", str(1 << 20))
     whole.write_bytes(gzip.compress(b"logit_a,logit_b,label\n" + b"0,0,0\n" * 2_000_000))
     with pytest.raises(FormatError, match="it would unpack"):
         read(whole)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._limits import limit
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
@@ -24,9 +25,6 @@ from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
 from refocal.rows.scores import as_scores, column_names
 
-# Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES = 1 << 24
-BLOCK_ROWS = 1 << 20
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
 
@@ -130,8 +128,10 @@ def n_columns(shape: tuple[int, ...]) -> int | None:
 
 
 def rows_of_a_block(n_classes: int) -> int:
-    """How many rows are read at a time."""
-    return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
+    """How many rows are read at a time: so many that Python's share of the time is small, few beside any memory."""
+    most_entries = limit("REFOCAL_BLOCK_ENTRIES", 1 << 24)
+    most_rows = 1 << 20
+    return max(1, min(most_rows, most_entries // n_classes))
 
 
 def array_parts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,12 +113,11 @@ def test_a_calibrator_is_applied_to_arrays_that_have_labels(ending, tmp_path):
             p, kept = found["probabilities"], found["labels"]
     elif ending == "npy":
         p = np.load(file)
-    elif ending == "csv":
-        table = pd.read_csv(file)
-        p, kept = table[["cat", "dog", "emu"]], table[["label_cat", "label_dog", "label_emu"]]
     else:
-        table = pd.read_parquet(file) if ending == "parquet" else pd.read_json(file, lines=True, precise_float=True)
-        p, kept = np.stack(table["probabilities"]), np.stack(table["label"])
+        as_json = partial(pd.read_json, lines=True, precise_float=True)
+        read_table = {"csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": as_json}[ending]
+        table = read_table(file)
+        p, kept = table[["cat", "dog", "emu"]], table[["label_cat", "label_dog", "label_emu"]]
     np.testing.assert_allclose(p, fitted.predict_proba(scores), rtol=1e-12)
     np.testing.assert_array_equal(kept, labels)
 

@@ -111,7 +111,9 @@ def read_table(path):
         frame = pd.read_parquet(path)
     else:
         frame = pd.DataFrame(map(json.loads, path.read_text().splitlines()))
-    return frame, np.array(frame["probabilities"].tolist())
+    if "probabilities" in frame:  # of rows without names of classes
+        return frame, np.array(frame["probabilities"].tolist())
+    return frame, frame[NAMES].to_numpy()
 
 
 @pytest.mark.parametrize("source", [".csv", ".jsonl"])
@@ -321,7 +323,9 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     for large in (1, 1 << 30):
         monkeypatch.setenv("REFOCAL_LARGE_FILE", str(large))
         assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.csv"]) == 0
-        assert capsys.readouterr().out == "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
+        read = "Read classes: cat, dog, cow, hen (columns of rows.csv).\n"
+        wrote = "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
+        assert capsys.readouterr().out == read + wrote
     assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.npz"]) == 0
     _, found = read_table(tmp_path / "p.csv")
     np.testing.assert_array_equal(np.load("p.npz")["probabilities"], found)

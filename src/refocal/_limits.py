@@ -32,6 +32,11 @@ def limit(variable: str, default: int) -> int:
     return number
 
 
+def block_entries() -> int:
+    """How many numbers a block of rows has that is read at a time: many beside Python's overhead, few in any memory."""
+    return limit("REFOCAL_BLOCK_ENTRIES", 1 << 24)
+
+
 def large_file() -> int:
     """The number of bytes from which a file is gone through in blocks instead of being read whole."""
     return limit("REFOCAL_LARGE_FILE", 1 << 30)

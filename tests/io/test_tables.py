@@ -17,7 +17,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, open_rows, read, readers, tables
+from refocal.io import apply, open_rows, read, readers
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -34,8 +34,7 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(tables, "TEXT_BLOCK", 1 << 15)
-    monkeypatch.setattr(tables, "READ_BLOCK", 1 << 13)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(1 << 18))
 
 
 def write(path, logits=LOGITS, labels=LABELS, ids=IDS):
@@ -70,7 +69,6 @@ def test_text_is_read_in_blocks_without_pyarrow_too(tmp_path, fitted, ending, mo
     path = write(tmp_path / f"rows{ending}")
     given = read(path, **reading(path))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr(tables, "PLAIN_ROWS", 300)
     found = open_rows(path, **reading(path))
     assert TemperatureScaling().fit(found).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
     assert len(list(found.parts[0].blocks())) > 5
@@ -206,8 +204,7 @@ def test_other_columns_may_hold_values_of_several_kinds(
 
 
 def test_what_parquet_cannot_hold_is_said(tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("refocal.io.tables.TEXT_BLOCK", 200)
-    monkeypatch.setattr("refocal.io.tables.FIRST_TEXT", 200)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(8 * 200))  # 200 bytes of text
     ids = [*range(100), *(f"r{i}" for i in range(100))]
     rows = zip(LOGITS[:200].tolist(), LABELS[:200].tolist(), ids, strict=True)
     text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
-from refocal._limits import limit
+from refocal._limits import block_entries
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
@@ -128,10 +128,9 @@ def n_columns(shape: tuple[int, ...]) -> int | None:
 
 
 def rows_of_a_block(n_classes: int) -> int:
-    """How many rows are read at a time: so many that Python's share of the time is small, few beside any memory."""
-    most_entries = limit("REFOCAL_BLOCK_ENTRIES", 1 << 24)
+    """How many rows are read at a time."""
     most_rows = 1 << 20
-    return max(1, min(most_rows, most_entries // n_classes))
+    return max(1, min(most_rows, block_entries() // n_classes))
 
 
 def array_parts(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._limits import block_entries
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
@@ -25,9 +26,6 @@ from refocal.rows import RawRows
 from refocal.rows.labels import shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
-# Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES = 1 << 24
-BLOCK_ROWS = 1 << 20
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
 
@@ -132,7 +130,8 @@ def n_columns(shape: tuple[int, ...]) -> int | None:
 
 def rows_of_a_block(n_classes: int) -> int:
     """How many rows are read at a time."""
-    return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
+    most_rows = 1 << 20
+    return max(1, min(most_rows, block_entries() // n_classes))
 
 
 def array_parts(

@@ -3,10 +3,10 @@
 Writes benchmarks/results/mutants.md.
 
 A mutant is the package with one small fault (`tools/mutations.py`). A test suite that is worth something fails on it.
-The whole suite on each of thousands would take days, so one run with coverage notes which tests run which lines; a
-mutant gets the tests that run its line, the quickest first, in a fork of a process that has every library loaded
-already, until one fails. Mutants are a seeded sample of each module. Those that survive are killed by a better test or
-explained in tools/mutants.toml, from where the page takes its reasons.
+The whole suite on each of thousands would take days, so one run of the tests marked `numerics` notes with coverage
+which tests run which lines; a mutant gets the tests that run its line, the quickest first, in a fork of a process that
+has every library loaded already, until one fails. Mutants are a seeded sample of each module. Those that survive are
+killed by a better test or explained in tools/mutants.toml, from where the page takes its reasons.
 """
 
 from __future__ import annotations
@@ -37,41 +37,19 @@ from mutations import Mutation, mutations
 ROOT = Path(__file__).resolve().parents[1]
 EXPLAINED = ROOT / "tools" / "mutants.toml"
 PAGE = ROOT / "benchmarks" / "results" / "mutants.md"
-# Of each package its modules, the tests that are asked about them, and how many mutants of each module are made.
+# The modules of each package and how many mutants of each module are made. The tests are those marked numerics.
 PACKAGES = {
-    "losses": ("losses.py", "tests/test_losses.py tests/test_properties.py src/refocal/losses.py", 30),
-    "maps": (
-        "maps/*.py",
-        "tests/test_maps_accuracy.py tests/test_maps_affine.py tests/test_maps_gradients.py "
-        "tests/test_maps_practice.py tests/test_maps_properties.py tests/test_chain.py tests/test_curves.py "
-        "tests/test_losses.py tests/test_properties.py src/refocal/maps",
-        30,
-    ),
-    "metrics": (
-        "metrics/*.py",
-        "tests/metrics tests/test_multilabel.py tests/test_properties.py src/refocal/metrics",
-        30,
-    ),
-    "engine": (
-        "engine/*.py",
-        "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_apply.py tests/test_wide.py tests/test_reproducible.py "
-        "tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/engine",
-        20,
-    ),
-    "fitting": (
-        "fitting/*.py",
-        "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_scaling.py tests/test_class_weight.py tests/test_reproducible.py "
-        "tests/test_work.py tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/fitting",
-        20,
-    ),
+    "losses": ("losses.py", 30),
+    "maps": ("maps/*.py", 30),
+    "metrics": ("metrics/*.py", 30),
+    "engine": ("engine/*.py", 20),
+    "fitting": ("fitting/*.py", 20),
 }
 # NumPy and torch run the same lines as the other libraries, which compile for seconds.
 WITHOUT = "not jax and not array_api_strict"
 # A test that takes longer than this is not run; the others are, the quickest first, for this number of seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
-# GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
+# GPU code, which the CPU only interprets, slowly: tests/engine/test_triton_engine.py compares it number by number.
 LEFT_OUT = {"__init__.py", "triton_affine.py", "triton_apply.py", "triton_engine.py", "triton_maths.py"}
 START_SECONDS, SLACK = 30.0, 10.0
 
@@ -155,23 +133,38 @@ def enter(tree: Path, log: Path) -> None:
     sys.dont_write_bytecode = True
 
 
-def pytest_on(files: list[str], plugin: object) -> int:
+def pytest_on(files: Iterable[str], plugin: object) -> int:
     """The exit status of pytest."""
     import pytest
 
-    quick = ["-q", "-x", "-k", WITHOUT, "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    quick = [
+        "-q",
+        "-x",
+        "-m",
+        "numerics",
+        "-k",
+        WITHOUT,
+        "--tb=line",
+        "--assert=plain",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
     return int(pytest.main([*quick, *files], [plugin]))
 
 
-def measure(tree: Path, files: list[str], where: str) -> None:
-    """In a fork: run the tests of a package once and write its profile."""
+def measure(tree: Path) -> None:
+    """In a fork: run the tests once and write their profile."""
     enter(tree, tree / "profile.log")
     from coverage import Coverage
 
-    before, watch = dict(os.environ), Coverage(data_file=None, branch=True, include=[f"{tree}/src/refocal/{where}"])
+    before = dict(os.environ)
+    modules = [f"{tree}/src/refocal/{where}" for where, _ in PACKAGES.values()]
+    watch = Coverage(data_file=None, branch=True, include=modules)
     watch.start()
     noted = Watch(watch)
-    status = pytest_on(files, noted)
+    status = pytest_on(["tests", "src"], noted)
     watch.stop()
     data, lines = watch.get_data(), {}
     for path in data.measured_files():
@@ -209,21 +202,18 @@ def in_a_fork(work: Any, *arguments: Any, seconds: float) -> int | None:
     return None if late else process.exitcode
 
 
-def profile_of(tree: Path, package: str) -> Profile:
-    """The profile of a package; afterwards this process has the libraries loaded that its tests need."""
-    where, files, _ = PACKAGES[package]
-    present = [file for file in files.split() if (tree / file).exists()]
-    status = in_a_fork(measure, tree, present, where, seconds=3600.0)
-    if status != 0:
-        sys.exit(f"the tests of {package} fail without any fault:\n{(tree / 'profile.log').read_text()[-3000:]}")
+def profile_of(tree: Path) -> Profile:
+    """The profile of the tests; afterwards this process has the libraries loaded that they need."""
+    if in_a_fork(measure, tree, seconds=3600.0) != 0:
+        sys.exit(f"the tests fail without any fault:\n{(tree / 'profile.log').read_text()[-3000:]}")
     profile = Profile(**json.loads((tree / "profile.json").read_text()))
-    print(f"{package}: {len(profile.seconds)} tests, {sum(profile.seconds.values()):.0f} s", flush=True)
+    print(f"{len(profile.seconds)} tests, {sum(profile.seconds.values()):.0f} s", flush=True)
     os.environ.update(profile.environ)
     for name in profile.modules:
         with suppress(Exception):
             importlib.import_module(name)
     if in_a_fork(attempt, tree, profile.quickest(profile.seconds), seconds=3600.0) != 0:
-        sys.exit(f"the tests of {package} fail in a fork:\n{(tree / 'mutant.log').read_text()[-3000:]}")
+        sys.exit(f"the tests fail in a fork:\n{(tree / 'mutant.log').read_text()[-3000:]}")
     return profile
 
 
@@ -256,12 +246,13 @@ def described(module: str, mutation: Mutation) -> dict[str, Any]:
 
 
 def examine(
-    package: str, options: argparse.Namespace, tree: Path, earlier: list[dict[str, Any]]
+    package: str, options: argparse.Namespace, tree: Path, profile: Profile, earlier: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The mutants of a package, module by module; where there is an earlier result, only those that survived then."""
-    profile, found = profile_of(tree, package), []
-    sample = options.sample or PACKAGES[package][2]
-    for path in sorted((ROOT / "src" / "refocal").glob(PACKAGES[package][0])):
+    where, usual_sample = PACKAGES[package]
+    sample = options.sample or usual_sample
+    found = []
+    for path in sorted((ROOT / "src" / "refocal").glob(where)):
         module, every = str(path.relative_to(ROOT / "src" / "refocal")), mutations(path)
         if path.name in LEFT_OUT or not every:
             continue
@@ -310,10 +301,10 @@ that touch the line; `python tools/mutants.py maps fitting` looks at some alone,
 
 **{tried} mutants: {killed} killed, {survived} survived, {explained} of those explained below.**
 
-Left out: `engine/triton_*.py`, the passes of the GPU, which a CPU only interprets (`tests/test_fused.py` compares
-them with the CPU's), and `engine/kernel.c`, which `tests/test_kernel.py` compares with the maps. Texts of messages are
-not changed. A mutant that hangs counts as killed. Tests that take more than two seconds are not asked: a survivor may
-still fall to the whole suite.
+Left out: `engine/triton_*.py`, the passes of the GPU, which a CPU only interprets
+(`tests/engine/test_triton_engine.py` compares them with the CPU's), and `engine/kernel.c`, which
+`tests/engine/test_c_engine.py` compares with the maps. Texts of messages are not changed. A mutant that hangs counts as
+killed. Tests that take more than two seconds are not asked: a survivor may still fall to the whole suite.
 """
 
 
@@ -330,12 +321,13 @@ def main() -> None:
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     results = {package: options.results / f"{package}.json" for package in PACKAGES}
-    for package in options.subpackages or PACKAGES:
-        earlier = json.loads(results[package].read_text()) if options.again else []
-        with tempfile.TemporaryDirectory() as place:
-            copy_of_the_tree(Path(place))
-            found = examine(package, options, Path(place), earlier)
-        results[package].write_text(json.dumps(found, indent=1))
+    with tempfile.TemporaryDirectory() as place:
+        copy_of_the_tree(Path(place))
+        profile = profile_of(Path(place))
+        for package in options.subpackages or PACKAGES:
+            earlier = json.loads(results[package].read_text()) if options.again else []
+            found = examine(package, options, Path(place), profile, earlier)
+            results[package].write_text(json.dumps(found, indent=1))
     measured = [path for path in results.values() if path.exists()]
     text, unexplained = page([each for path in measured for each in json.loads(path.read_text())])
     PAGE.write_text(text)

@@ -453,5 +453,6 @@ def _limited(block: Block, floor: float | None, unit: float) -> Block:
     """A block whose logits are at least `floor` and whose weights are multiplied by a unit."""
     if floor is None and unit == 1.0:
         return block
-    weight = None if block.weight is None else unit * block.weight
+    # Rows without weights may stand beside blocks with weights: theirs are 1.
+    weight = block.weight if unit == 1.0 else unit * block.weights
     return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups)

@@ -22,7 +22,7 @@ from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key, shared_beginning
+from refocal.rows.labels import differing_ends, label_key, shared_beginning
 
 LABELS = ("labels", "label")
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
@@ -185,7 +185,7 @@ def _nested(contents: Contents, query: Query) -> str | None:
 def _said(name: str) -> str | None:
     """What the name of a column, or its beginning, says that the numbers are."""
     lower = name.lower()
-    beginning = re.split(r"[_.: ]", lower, maxsplit=1)[0]
+    beginning = re.split(r"[_.: ]|\d+$", lower, maxsplit=1)[0]
     if lower.startswith("log_odds") or beginning in SAY_LOGITS:
         return "logits"
     if lower in SAY_PROBABILITIES or beginning in SAY_PROBABILITIES:
@@ -200,8 +200,8 @@ def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
     """
     said = {_said(name) for name in columns}
     kind = said.pop() if len(said) == 1 else None
-    if len(columns) > 1 and kind == "probabilities" and not names_of_columns(tuple(columns))[1]:
-        kind = None  # of classes called p and n the names say nothing
+    if len(columns) > 1 and kind == "probabilities" and shared_beginning(columns) == 0:
+        kind = None  # of classes called p and prob the names say nothing
     if query.input is None:
         return kind or "logits"
     stated = "probabilities" if query.input == "probabilities" else "logits"
@@ -215,14 +215,16 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     labels = _matching(contents, query.labels or "label_*", contents.names)
     scores = _matching(contents, query.values or "score_*", [name for name in contents.names if name not in labels])
     names = _names_of_pair(scores)
-    others = _names_of_pair(labels)
-    if len(scores) == len(labels) == 1 and query.labels:
-        others = names
-    alone = sorted(set(names) ^ set(others))
+    ends = differing_ends(scores)
+    others = differing_ends(labels)
+    if len(scores) == len(labels) == 1:
+        ends = list(names)
+        others = list(names if query.labels else _names_of_pair(labels))
+    alone = sorted(set(ends) ^ set(others))
     if alone:
         shown = f"{listed(scores)} and {listed(labels)}"
         raise FormatError(f"{contents.where}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
-    ordered = tuple(labels[others.index(name)] for name in names)
+    ordered = tuple(labels[others.index(end)] for end in ends)
     kind = query.input or "log-odds"
     return Columns(tuple(contents.names), tuple(scores), False, ordered, names, input=kind)
 

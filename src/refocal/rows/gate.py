@@ -18,6 +18,7 @@ from refocal.rows.labels import (
     RawLabels,
     Resolved,
     check_class_names,
+    check_label_order,
     check_marks,
     distinct_labels,
     label_key,
@@ -107,6 +108,17 @@ def in_order_of_numbers(rows: Predictions) -> Predictions:
         return rows
     moved = rows.reordered(np.array([keys.index(i) for i in range(len(keys))]))
     return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
+
+
+def in_column_order(values: Any) -> Any:
+    """Scores without labels: those of Predictions, or of a frame whose columns called 0 … C-1 follow these numbers."""
+    if isinstance(values, Predictions):
+        return values.values
+    names, _ = names_of_columns(column_names(values))
+    keys = [label_key(name) for name in names or ()]
+    if not keys or {*keys} != {*range(len(keys))}:
+        return values
+    return np.asarray(as_scores(values))[:, [keys.index(i) for i in range(len(keys))]]
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
@@ -224,7 +236,10 @@ def aligned(
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
     # Columns of one number for each label are no classes.
-    columns = None if kind == "log-odds" or len(shape) == scores.ndim else column_names(values)
+    has_label_each = kind == "log-odds" or len(shape) == scores.ndim
+    columns = None if has_label_each else column_names(values)
+    if has_label_each:
+        check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):

@@ -9,13 +9,13 @@ import numpy as np
 from refocal._arrays import to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.engine import Block, Dataset
-from refocal.engine.cache import Key, Named
+from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 
-BEFORE: Key[dict[str, float]] = Named("before")
+BEFORE: CacheKey[dict[str, float]] = NamedKey("before")
 """Under what the measures of the rows before any calibration are cached."""
 
 

@@ -17,7 +17,7 @@ from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators.description import is_guessing
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
-from refocal.engine.cache import Key
+from refocal.engine.cache import CacheKey
 from refocal.engine.scoring import ENTRIES
 from refocal.fitting.curves import line
 from refocal.fitting.logistic import fit_line, fit_logistic
@@ -295,7 +295,7 @@ class SortedClass(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _SortedKey(Key[list[SortedClass]]):
+class _SortedKey(CacheKey[list[SortedClass]]):
     """Under what the sorted classes of a block are cached."""
 
     temperature: float

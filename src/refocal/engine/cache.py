@@ -8,15 +8,15 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Key(Generic[T]):
+class CacheKey(Generic[T]):
     """Under what a result of type T is kept; results that depend on settings have a subclass with these as fields."""
 
 
 @dataclass(frozen=True)
-class Named(Key[T]):
+class NamedKey(CacheKey[T]):
     """The key of a result that depends on the rows alone.
 
-    >>> COUNT: Key[int] = Named("count")
+    >>> COUNT: CacheKey[int] = NamedKey("count")
     """
 
     name: str
@@ -26,24 +26,24 @@ class Cache:
     """Results by key; what is returned for a key has the type that the key says.
 
     >>> cache = Cache()
-    >>> cache.keep(Named("count"), 3)
+    >>> cache.keep(NamedKey("count"), 3)
     3
-    >>> cache.get(Named("count")), cache.get(Named("mean")), len(cache)
+    >>> cache.get(NamedKey("count")), cache.get(NamedKey("mean")), len(cache)
     (3, None, 1)
     """
 
     def __init__(self) -> None:
-        self._results: dict[Key[Any], Any] = {}
+        self._results: dict[CacheKey[Any], Any] = {}
 
     def __len__(self) -> int:
         return len(self._results)
 
-    def get(self, key: Key[T]) -> T | None:
+    def get(self, key: CacheKey[T]) -> T | None:
         """The result, if it was computed before."""
         result: T | None = self._results.get(key)
         return result
 
-    def keep(self, key: Key[T], result: T) -> T:
+    def keep(self, key: CacheKey[T], result: T) -> T:
         """Keep a result, and return it."""
         self._results[key] = result
         return result

@@ -34,7 +34,7 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
-from refocal.engine.cache import Key
+from refocal.engine.cache import CacheKey
 from refocal.fitting.solver import LBFGS, FirstOrder, LBFGSState, Tolerance, minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
@@ -206,7 +206,7 @@ def _with_ridge(sums: Vector, x: Vector, ridge: Vector) -> tuple[float, Vector]:
 
 
 @dataclass(frozen=True)
-class FeatureKey(Key[Array]):
+class FeatureKey(CacheKey[Array]):
     """Under what the features of a block are cached."""
 
     kind: str

@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
-from refocal.engine.cache import Key
+from refocal.engine.cache import CacheKey
 from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
@@ -69,7 +69,7 @@ class _NodeTables(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _TableKey(Key[_NodeTables]):
+class _TableKey(CacheKey[_NodeTables]):
     """Under what the tables of a block are cached."""
 
     gammas: bytes

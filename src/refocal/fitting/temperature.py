@@ -14,7 +14,7 @@ import numpy as np
 from refocal._arrays import as_floating, namespace, to_numpy
 from refocal._validation import LARGE, SMALL
 from refocal.engine.block import Block
-from refocal.engine.cache import Key, Named
+from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.dataset import Dataset
 from refocal.errors import DataError
 from refocal.fitting.solution import Solution, Status
@@ -42,10 +42,10 @@ MESSAGES: dict[Status, str] = {
 }
 
 
-TEMPERATURE: Key[Solution] = Named("temperature")
+TEMPERATURE: CacheKey[Solution] = NamedKey("temperature")
 """Under what the temperature of least log-loss is cached."""
 
-SAMPLES: Key[list[Block]] = Named("samples")
+SAMPLES: CacheKey[list[Block]] = NamedKey("samples")
 """Under what the samples of the rows are cached on which a search begins."""
 
 

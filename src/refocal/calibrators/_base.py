@@ -167,9 +167,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
+        >>> from refocal.fitting.temperature import newton_temperature
         >>> rows = TemperatureScaling().dataset(np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), [0, 1, 1])
         >>> fitted = [TemperatureScaling().fit(rows), FocalTemperatureScaling(objective="nll").fit(rows)]
-        >>> rows.n_rows, fitted[0].temperature_ == rows.memo["temperature"].temperature
+        >>> rows.n_rows, fitted[0].temperature_ == newton_temperature(rows).temperature  # known already
         (3, True)
         """
         function = f"{type(self).__name__}.fit"

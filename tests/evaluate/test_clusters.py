@@ -10,7 +10,7 @@ import pytest
 
 from refocal import TemperatureScaling
 from refocal._clusters import cluster_keys
-from refocal.errors import DataError, InputWarning, ParameterError, ShapeError
+from refocal.errors import DataError, FitWarning, ParameterError, ShapeError
 from refocal.evaluate import _cluster_sums, compare, evaluate
 from refocal.evaluate._cluster_sums import ClusterSums
 from refocal.evaluate._details import groups_of, measure_groups
@@ -68,9 +68,7 @@ def test_blocks_have_the_intervals_of_memory(n_classes):
     rows = Predictions.from_logits(logits, labels, weight=weight).with_groups({"region": region})
     in_memory = evaluate(rows, {"ts": fitted}, clusters={"customer": cluster}, n_resamples=500)
     cut = np.array_split(np.random.default_rng(1).permutation(len(labels)), 3)
-    parts = [
-        (logits[i], labels[i], weight[i], {"region": region[i], "customer": cluster[i].astype(str)}) for i in cut
-    ]
+    parts = [(logits[i], labels[i], weight[i], {"region": region[i], "customer": cluster[i].astype(str)}) for i in cut]
     in_blocks = evaluate(blocks(parts, clusters="customer"), {"ts": fitted})
     for method in ("none", "ts"):
         for name, exact in in_memory[method].measures.items():
@@ -172,7 +170,7 @@ def test_clusters_of_any_type_are_the_same():
 
 def test_clusters_that_cannot_be():
     rows = Predictions.from_probabilities([0.2, 0.9], [0, 1])
-    with pytest.raises(DataError, match="'clusters' of Predictions.with_clusters must be known of every row.*row 1"):
+    with pytest.raises(DataError, match=r"'clusters' of Predictions.with_clusters must be known of every row.*row 1"):
         rows.with_clusters(["a", None])
     with pytest.raises(ShapeError, match="one cluster for each row"):
         rows.with_clusters(["a"])
@@ -226,10 +224,10 @@ def test_ids_that_repeat_are_noticed_unless_clusters_are_named(table):
     folder, _ = table
     rows = read(folder / "rows.csv")
     assert rows.source.repeated_id == "customer_id"
-    with pytest.warns(InputWarning, match="'customer_id' has the same value in several rows"):
+    with pytest.warns(FitWarning, match="'customer_id' has the same value in several rows"):
         found = evaluate(rows, {}, n_resamples=10)
     assert any("name it as clusters" in line for line in remarks(found))
-    with pytest.warns(InputWarning, match="'customer_id'"):
+    with pytest.warns(FitWarning, match="'customer_id'"):
         evaluate(open_rows(folder / "parts"), {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -249,7 +247,7 @@ def test_the_report_says_which_unit_intervals_rest_on(table):
     few = evaluate(rows, {}, clusters={"day": np.arange(300) % 7}, n_resamples=10)
     assert any("7 are few" in line for line in remarks(few))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputWarning)
+        warnings.simplefilter("ignore", FitWarning)
         page = render(evaluate(read(folder / "rows.csv"), {}, n_resamples=10))
     assert "sampling of single test rows" in page
 

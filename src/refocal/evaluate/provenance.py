@@ -14,7 +14,7 @@ from refocal._arrays import row_blocks, to_numpy
 from refocal.calibrators import Calibrator
 from refocal.calibrators.fitted import HasFocalPoint
 from refocal.engine import BlockedDataset
-from refocal.errors import FitWarning, InputWarning, warn
+from refocal.errors import FitWarning, warn
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting.objective import as_objective
 from refocal.rows import Predictions
@@ -92,7 +92,8 @@ def repeated_id_note(rows: Predictions | BlockedDataset, function: str) -> dict[
     source = rows.reader.source if isinstance(rows, BlockedDataset) else rows.source
     if not source.repeated_id:
         return {}
-    warn(f"{function}: {REPEATED_ID_REMARK.format(source.repeated_id)}", InputWarning)
+    # The command line says it among the remarks, and takes an InputWarning for an error.
+    warn(f"{function}: {REPEATED_ID_REMARK.format(source.repeated_id)}", FitWarning)
     return {REPEATED_ID: source.repeated_id}
 
 

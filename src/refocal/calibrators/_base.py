@@ -30,7 +30,7 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.class_order import named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -167,9 +167,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
+        >>> from refocal.fitting.temperature import newton_temperature
         >>> rows = TemperatureScaling().dataset(np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), [0, 1, 1])
         >>> fitted = [TemperatureScaling().fit(rows), FocalTemperatureScaling(objective="nll").fit(rows)]
-        >>> rows.n_rows, fitted[0].temperature_ == rows.memo["temperature"].temperature
+        >>> rows.n_rows, fitted[0].temperature_ == newton_temperature(rows).temperature  # known already
         (3, True)
         """
         function = f"{type(self).__name__}.fit"
@@ -348,7 +349,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_names(X, function)
             return X
         self._check_kind(X.input, function)
-        order = order_of_columns(self, X.class_names, function)
+        order = order_for(self, X, function)
         rows = X if order is None else X.reordered(order)
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]

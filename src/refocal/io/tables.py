@@ -132,8 +132,11 @@ def _bytes_of_a_block() -> int:
 
 
 def _as_typed(cell: Any) -> Any:
-    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text."""
-    is_decimal = isinstance(cell, str) and "." in cell and not np.isnan(number(cell))
+    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text.
+
+    So do decimals that are not written as numbers are, such as version 2.10, which is not 2.1.
+    """
+    is_decimal = isinstance(cell, str) and "." in cell and str(number(cell)) == cell
     return number(cell) if is_decimal else cell
 
 

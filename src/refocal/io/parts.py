@@ -235,9 +235,12 @@ class Table(Contents):
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
         prefix = columns.classes[0][: shared_beginning(columns.classes)] if columns.classes else ""
         others = [name for name in self.names if name not in expected]
-        extra = [name for name in others if name.startswith(prefix)] if prefix else self._like_scores(others)
-        is_chosen = self.query.values is not None or self.query.classes is not None
-        if extra and not is_chosen and not columns.nested:
+        is_chosen = self.query.values is not None or self.query.classes is not None or columns.nested
+        if prefix:
+            extra = [name for name in others if name.startswith(prefix)]
+        else:
+            extra = [] if is_chosen else self._like_scores(others)
+        if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
 

@@ -150,6 +150,7 @@ class UnitVariances(NamedTuple):
 
     of_rate: Vector
     n_clusters: int | None
+    """None for rows of unequal weights: there are no clusters."""
 
 
 def unit_variances(rows: Predictions, bins: Bins) -> UnitVariances | None:

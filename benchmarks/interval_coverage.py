@@ -354,8 +354,8 @@ def page(folder: Path) -> str:
     lines = [
         "# How often 95 % intervals cover",
         "",
-        f"`python benchmarks/interval_coverage.py`, which says what models and rows are: at least {least} runs a cell, in",
-        f"%. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less.",
+        f"`python benchmarks/interval_coverage.py`, which says what models and rows are: at least {least} runs a cell,",
+        f"in %. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less.",
         f"Cells below {LEAST} are in bold and explained [below](#what-is-out-of-scope).",
     ]
     for n_classes in (2, 10):

@@ -112,7 +112,7 @@ def reliability_band(
 ) -> ReliabilityBand:
     """Band around the reliability curve, with the bins held fixed.
 
-    "confidence" is where the accuracy of each bin may lie, by Wilson's interval, or if `simultaneous` by that of Clopper
+    "confidence" is where the accuracy of each bin may lie, by Wilson's interval, if `simultaneous` by that of Clopper
     and Pearson. "consistency" is where it would be seen if the model were calibrated, by the quantiles of as many rows
     as the bin has, each right with its mean confidence: a curve outside it is evidence against calibration.
 

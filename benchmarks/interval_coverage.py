@@ -24,6 +24,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,6 +144,7 @@ class Cumulative(NamedTuple):
 
     @classmethod
     def of(cls, p: Any, q: Any) -> Cumulative:
+        """The sums of some rows."""
         order = np.argsort(p)
         return cls(p[order], np.concatenate([[0.0], np.cumsum(q[order])]))
 
@@ -215,7 +217,9 @@ def truth_of(n_classes: int, model: str) -> Truth:
     values["decisions: cost"] = np.where(decided, cost, ABSTAIN).mean()
     values["decisions: automated"] = decided.mean()
     values["decisions: error"] = wrong[decided].mean()
-    return Truth({k: float(v) for k, v in values.items()}, Cumulative.of(confidence, outcome), Cumulative.of(lowest, wrong))
+    return Truth(
+        {k: float(v) for k, v in values.items()}, Cumulative.of(confidence, outcome), Cumulative.of(lowest, wrong)
+    )
 
 
 def intervals(setting: Setting, sample: Sample) -> Iterator[tuple[str, float, float]]:
@@ -239,7 +243,7 @@ def intervals(setting: Setting, sample: Sample) -> Iterator[tuple[str, float, fl
     if not is_two:
         interval = rm.mean_bias_interval(rows)
         yield "mean_bias", interval.low, interval.high
-        if setting.scheme != "clustered":
+        if setting.scheme != "clustered" and setting.n_rows >= 1000:  # refused with fewer than 5 rows a bin
             top_label = [MetricRows.of(rm.METRICS["ece"], rows, kind="top_label")]
             interval = summarise(top_label, DRAWS, 0, kind="top_label")[0].interval()
             yield "ece, top label", interval.low, interval.high
@@ -274,7 +278,7 @@ def curves(setting: Setting, sample: Sample, truth: Truth) -> Ends:
     confidence = np.sort(rows.confidence()[0])
     last = np.cumsum(bins.count)[:-1]
     edges = [-1.0, *((confidence[last - 1] + confidence[last]) / 2.0), 2.0]
-    rates = [truth.outcome.mean(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    rates = [truth.outcome.mean(low, high) for low, high in pairwise(edges)]
     ends: Ends = {}
     for name, simultaneous in (("reliability_band", False), ("reliability_band, all bins", True)):
         band = rm.reliability_band(sample.labels, p, simultaneous=simultaneous, **given)
@@ -350,8 +354,8 @@ def page(folder: Path) -> str:
     lines = [
         "# How often 95 % intervals cover",
         "",
-        f"`python benchmarks/interval_coverage.py`: at least {least} runs a cell, in %; one standard deviation of a cell is",
-        f"{100 * math.sqrt(0.95 * 0.05 / least):.1f} points, less for curves. What the models and rows are is said at the top of that file.",
+        f"`python benchmarks/interval_coverage.py`, which says what models and rows are: at least {least} runs a cell,",
+        f"in %. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less.",
         f"Cells below {LEAST} are in bold and explained [below](#what-is-out-of-scope).",
     ]
     for n_classes in (2, 10):

@@ -253,9 +253,7 @@ def evaluate_decisions(
         automated_weight = None if rows.weight is None else rows.weight[automated]
         automated_clusters = None if rows.clusters is None else rows.clusters[automated]
         error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
-    excess = None
-    if rows.clusters is not None:
-        excess = _excess_of_clusters(decided.cost[None, :], rows)
+    excess = _excess_of_units(decided.cost[None, :], rows)
     costs_of_rows = _interval_of_costs(sums, table, level, limits, excess)
     return DecisionReport(
         cost=Interval(
@@ -340,18 +338,22 @@ class CostIntervals(NamedTuple):
     high: Vector
 
 
-class ClusterExcess(NamedTuple):
-    """How much larger the variances of means are than those of independent rows, (…), and the number of clusters."""
+class UnitExcess(NamedTuple):
+    """How much larger the variances of means are than Σ w² (x - mean)² / (Σ w)², (…), and the number of units."""
 
     variance: Vector
-    n_clusters: int
+    n_units: int
 
 
-def _excess_of_clusters(cost: Vector, rows: Predictions) -> ClusterExcess:
-    """The excess for costs (…, rows), or 0 where clusters vary less than rows do."""
-    of_clusters = variance_of_mean(cost, rows.weight, rows.clusters)
-    of_rows = variance_of_mean(cost, rows.weight)
-    return ClusterExcess(np.maximum(of_clusters - of_rows, 0.0), number_of(rows.clusters) or 1)
+def _excess_of_units(cost: Vector, rows: Predictions) -> UnitExcess | None:
+    """The excess for costs (…, rows) by clusters, or by rows of unequal weights; None of other rows."""
+    n_units = number_of(rows.clusters, rows.weight)
+    if n_units is None:
+        return None
+    of_units = variance_of_mean(cost, rows.weight, rows.clusters)
+    share = rows.weights / rows.weights.sum()
+    of_rows = np.square(share * (cost - (cost @ share)[..., None])).sum(axis=-1)
+    return UnitExcess(np.maximum(of_units - of_rows, 0.0), n_units)
 
 
 def _interval_of_costs(
@@ -359,7 +361,7 @@ def _interval_of_costs(
     table: Vector,
     level: float,
     limits: tuple[float, float],
-    clusters: ClusterExcess | None = None,
+    excess: UnitExcess | None = None,
 ) -> CostIntervals:
     """The intervals of mean costs, from the sums of `_moments`, (6, …) each.
 
@@ -370,9 +372,9 @@ def _interval_of_costs(
     """
     total = sums[0]
     mean, variance = _mean_and_variance(total)
-    z = critical_value(level, None if clusters is None else clusters.n_clusters)
-    if clusters is not None:
-        variance = variance + clusters.variance.reshape(variance.shape)
+    z = critical_value(level, None if excess is None else excess.n_units)
+    if excess is not None:
+        variance = variance + excess.variance.reshape(variance.shape)
     rest = variance
     squares_below = np.zeros_like(mean)
     squares_above = np.zeros_like(mean)
@@ -619,14 +621,14 @@ def automation_curve(
         is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
         for point, end in enumerate(last):
             is_automated[point, order[: end + 1]] = True
-        excess = _excess_of_clusters(np.where(is_automated, decided.cost, price), rows)
+        excess = _excess_of_units(np.where(is_automated, decided.cost, price), rows)
         # The influence of a row on the error among automated rows.
         influence = is_automated * (decided.is_wrong - errors[:, None]) * (weight.sum() / automated)[:, None]
         variance = variance_of_mean(influence, rows.weight, rows.clusters)
         own_variance = errors * (1.0 - errors)
         of_clusters = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
         sizes = np.minimum(sizes, of_clusters)
-    error_low, error_high = wilson(errors, sizes, level, None if excess is None else excess.n_clusters)
+    error_low, error_high = wilson(errors, sizes, level, number_of(rows.clusters, rows.weight))
     sums = [up_to_points(moments) for moments in _moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
     undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])

@@ -223,13 +223,14 @@ def test_unequal_weights_do_not_lower_the_coverage():
     rng = np.random.default_rng(0)
     coverages = []
     for _ in range(150):
-        p = rng.random(50)  # of a label that always occurs: the score 1 - p of the truth is uniform
-        probabilities = np.stack([p, 1.0 - p], axis=1)
+        p = rng.random(50)  # of the label: the score 1 - p of the truth is uniform
+        labels = np.arange(50) % 2
+        probabilities = np.where(np.eye(2)[labels] == 1.0, p[:, None], 1.0 - p[:, None])
         weight = np.exp(rng.normal(0.0, 1.5, 50))
         sets = PredictionSets(coverage=0.9, input="probabilities")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)
-            fitted = sets.fit(probabilities, np.zeros(50, dtype=int), sample_weight=weight)
+            fitted = sets.fit(probabilities, labels, sample_weight=weight)
         coverages.append(min(fitted.threshold_, 1.0))
     assert np.mean(coverages) >= 0.9
 

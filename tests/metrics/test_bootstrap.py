@@ -90,7 +90,7 @@ def test_interval_of_every_metric(metric, options):
     p = np.log(p) if metric is rm.log_loss else p
     one = rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
     assert one == rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
-    if metric not in (rm.squared_ece, rm.accuracy):  # which are not resampled
+    if metric is not rm.squared_ece and metric_of(metric, "test").terms is None:  # the others are not resampled
         assert one != rm.bootstrap_interval(metric, y, p, n_resamples=40, seed=1, **options)
     assert one.value == pytest.approx(number(metric(y, p, **options)), abs=1e-12)
     assert one.low <= one.high
@@ -114,7 +114,7 @@ def test_resamples_are_the_same_whether_they_are_kept_or_not(monkeypatch):
 
 def test_standard_error_of_a_mean():
     y, p = data(2000)
-    interval = rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=4000)
+    interval = rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=4000, method="percentile")
     expected = math.sqrt(interval.value * (1 - interval.value) / 2000)
     assert interval.standard_error == pytest.approx(expected, rel=0.05)
     z = stats.norm.ppf(0.975)
@@ -255,5 +255,20 @@ def test_a_function_of_ones_own_is_resampled_with_a_caveat():
     for given in (None, weight):
         with pytest.warns(InputWarning, match="interval of brier comes from resampled rows"):
             own = rm.bootstrap_interval(brier, y, p, n_resamples=50, sample_weight=given)
-        ours = rm.bootstrap_interval(rm.brier_score, y, p, n_resamples=50, sample_weight=given)
+        ours = rm.bootstrap_interval(rm.brier_score, y, p, n_resamples=50, sample_weight=given, method="percentile")
         assert (own.value, own.low, own.high) == pytest.approx((ours.value, ours.low, ours.high))
+
+
+@pytest.mark.parametrize("metric", [rm.log_loss, rm.brier_score])
+def test_the_interval_of_a_loss_is_students_on_the_scale_of_its_logarithm(metric):
+    y, p = data(50)
+    terms = -np.log(p[np.arange(50), y]) if metric is rm.log_loss else ((p - np.eye(4)[y]) ** 2).sum(axis=1)
+    interval = rm.bootstrap_interval(metric, y, np.log(p) if metric is rm.log_loss else p)
+    reach = stats.t.ppf(0.975, 49) * stats.sem(terms) / terms.mean()
+    assert (interval.low, interval.high) == pytest.approx((terms.mean() * np.exp(-reach), terms.mean() * np.exp(reach)))
+
+
+def test_a_loss_without_any_mistake_is_not_known_to_be_nothing():
+    interval = rm.bootstrap_interval(rm.brier_score, [0, 1] * 20, [0.0, 1.0] * 20)
+    assert interval.low == interval.value == 0.0
+    assert 0.05 < interval.high < 0.25

@@ -32,7 +32,7 @@ from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError
+from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError, positive_ends
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
@@ -546,7 +546,9 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in covariances:
-            measured[metric.name] = [StreamedMetric(of_method.means[metric.name]) for of_method in total.methods]
+            form = positive_ends if metric.range[0] == 0.0 and metric.unit == "" else None
+            means = [of_method.means[metric.name] for of_method in total.methods]
+            measured[metric.name] = [StreamedMetric(value, form=form) for value in means]
         elif metric.streamed is not None:
             answers = [metric.streamed(of_method) for of_method in total.methods]
             values = [answer for answer in answers if answer is not None and not math.isnan(answer.value)]

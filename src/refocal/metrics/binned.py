@@ -81,7 +81,10 @@ def _ece_model(
 def _model_of_parts(parts: list[Bins], norm: str) -> ErrorModel | None:
     """The error over the bins of several classes, one class after the other; the gaps are smoothed within a class."""
     most_cells = 5000  # of some hundred classes: more would take minutes
-    if sum(len(part.weight) for part in parts) > most_cells:
+    fewest_rows = 5.0  # of a bin on average: the outcome of fewer is not nearly normal, and 1 of 200 rows covers 50 %
+    n_cells = sum(len(part.weight) for part in parts)
+    n_rows = sum(int(part.count.sum()) for part in parts)
+    if n_cells > most_cells or n_rows < fewest_rows * n_cells:
         return None
     seen = np.concatenate([smoothed(part.gap / part.weight) for part in parts])
     return _norm_model(concatenate(parts), norm)._replace(seen=seen)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,17 +105,17 @@ def bootstrap_interval(
 ) -> Interval:
     """Interval for a metric of this package, or for a function of your own.
 
-    `metric` is the function itself; `options` are passed on to it. By default the intervals of scores
-    that are means come from resampled rows ("percentile"), that of the accuracy is Wilson's. The binned, debiased,
-    smooth, class-wise and KS errors, which noise increases, use the true errors that a test does not reject
+    `metric` is the function itself; `options` are passed on to it. By default the intervals of log-loss and Brier score
+    are Student's on the scale of the logarithm, and that of the accuracy is Wilson's. The binned, debiased, smooth,
+    class-wise and KS errors, which noise increases, use the true errors that a test does not reject
     ("inverted"; benchmarks/results/interval_coverage.md has the coverage of each); the interval of `squared_ece` is the
     square of the debiased one's. Where neither holds, as for `ece_sweep`, `corp_reliability` and the calibration part
     of the Brier score, an error says so. `method` "percentile" and "basic", which mirrors the resamples at the value,
     work for every metric, with a warning where they do not cover. Intervals stay within the range of their metric.
-    Spiegelhalter's test is represented by z.
 
-    A function of your own takes labels and probabilities, and `sample_weight` if there are weights, and returns a
-    number. Its interval holds if it is about a mean: not if noise moves it to one side, as calibration errors.
+    Only Spiegelhalter's z and functions of your own are resampled by default. The latter take labels and probabilities,
+    and `sample_weight` if there are weights, and return a number. The interval holds if that is about a mean: not if
+    noise moves it to one side, as calibration errors.
 
     `clusters` has what each row belongs to, such as its customer or day: rows of one cluster are not independent, and
     clusters are resampled.
@@ -189,15 +189,13 @@ def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **opt
             summaries[i] = metric.summary
         elif record.raised_by_noise:
             summaries[i] = _inverted(metric, n_resamples, seed, options)
-        elif metric.terms is not None and metric.rows.clusters is not None:
+        elif metric.terms is not None:
             summaries[i] = metric.mean()
         else:
             to_resample.append(i)
     if to_resample:
         resampled = _resample([measured[i] for i in to_resample], n_resamples, seed, options)
-        for i, of_metric in zip(to_resample, resampled, strict=True):
-            has_terms = measured[i].terms is not None
-            summaries[i] = replace(measured[i].mean(), resampled=of_metric) if has_terms else of_metric
+        summaries |= dict(zip(to_resample, resampled, strict=True))
     return [summaries[i] for i in range(len(measured))]
 
 

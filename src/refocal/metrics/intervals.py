@@ -198,37 +198,70 @@ class InfluenceSummary:
         return normal_difference(self.value, other.value, error, level, self.n_clusters)
 
 
-def number_of(clusters: Indices | None) -> int | None:
-    """How many clusters the rows have; None without any."""
-    return None if clusters is None else len(np.unique(clusters))
+def number_of(clusters: Indices | None, weight: Vector | None = None) -> int | None:
+    """From how many units a variance is estimated: clusters, or the effective number of rows of unequal weights.
+
+    None for rows without clusters and weights, of which there are enough for the normal quantile.
+    """
+    if clusters is not None:
+        return len(np.unique(clusters))
+    if weight is None or np.ptp(weight) <= 1e-9 * weight.max():
+        return None
+    return max(int(effective_rows(weight)), 2)
+
+
+def effective_rows(weight: Vector) -> float:
+    """The number of rows of equal weights whose mean varies as much, (Σw)² / Σw²."""
+    return float(weight.sum() ** 2 / (weight @ weight))
+
+
+def positive_ends(value: float, variance: float, level: float, n_units: int | None = None) -> tuple[float, float]:
+    """The ends value · exp(± t √variance / value) of a mean of positive terms, on the scale of its logarithm.
+
+    The terms of a loss are skewed, a few confident mistakes being large: the upper end must be farther away than the
+    lower one. t is Student's, of as many units as the variance comes from.
+    """
+    if value <= 0.0:
+        return value, value
+    factor = math.exp(critical_value(level, n_units) * math.sqrt(variance) / value)
+    return value / factor, value * factor
 
 
 @dataclass(frozen=True, eq=False)
 class MeanSummary:
-    """A metric that is a mean over rows, with its terms: differences are those of the terms, tested as a mean.
-
-    The p-values of resamples are 2 / (resamples + 1) at least, which many methods together would never reach.
-    """
+    """A metric that is a mean over rows, with its terms: differences are those of the terms, tested as a mean."""
 
     value: float
     terms: Vector
     weight: Vector | None
     clusters: Indices | None
     limits: tuple[float, float]
-    resampled: Summary | None = None
-    """Where the interval comes from, unless it is that of clusters."""
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """The interval of resampled rows; of clusters by Student's t."""
-        if self.resampled is not None:
-            return self.resampled.interval(level=level)
-        error = math.sqrt(variance_of_mean(self.terms, self.weight, self.clusters))
-        return normal_interval(self.value, error, level, self.limits, number_of(self.clusters))
+        """The interval by Student's t of the rows, effectively, or of the clusters; of losses on the log scale."""
+        variance = float(variance_of_mean(self.terms, self.weight, self.clusters))
+        n_rows = len(self.terms) if self.weight is None else effective_rows(self.weight)
+        n_units = number_of(self.clusters) or int(n_rows)
+        low, high = self.limits
+        if not math.isfinite(variance):  # of one row or cluster
+            ends = (low, high)
+        elif variance == 0.0 and math.isfinite(high - low):
+            # All terms are equal, as where no mistake was seen: others may be anywhere within the limits.
+            lowest, highest = bounded_mean(self.value, 0.0, n_rows, low, high, level)
+            ends = (float(lowest), float(highest))
+        elif low == 0.0:
+            ends = positive_ends(self.value, variance, level, n_units)
+        else:
+            margin = critical_value(level, n_units) * math.sqrt(variance)
+            ends = (self.value - margin, self.value + margin)
+        lowest, highest = np.clip(ends, low, high).tolist()
+        error = math.sqrt(variance)
+        return Interval(self.value, min(lowest, self.value), max(highest, self.value), level, error, 0.0, 0)
 
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters, self.weight))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -247,7 +280,9 @@ class ShareSummary(InfluenceSummary):
         influence = influences_of_units(np.asarray(happened, dtype=np.float64), weight, clusters)
         if (clusters is not None or not has_equal_weights(cell)) and 0.0 < share < 1.0:
             size = min(size, share * (1.0 - share) / float(np.sum(np.square(influence))))
-        return cls(value=share, influence=influence, limits=(0.0, 1.0), n_clusters=number_of(clusters), size=size)
+        return cls(
+            value=share, influence=influence, limits=(0.0, 1.0), n_clusters=number_of(clusters, weight), size=size
+        )
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """Wilson's interval."""
@@ -515,11 +550,11 @@ def mean_bias_interval(
     )
     p, happened = rows.confidence()
     cells = row_cells(p, happened, rows.weight)
-    if rows.clusters is None:
+    if rows.clusters is None and rows.weight is None:
         return interval_of_shift(cells, level)
     variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
-    variance_of_clusters = variance if math.isfinite(variance) else None
-    return interval_of_shift(cells, level, variance_of_clusters, number_of(rows.clusters))
+    variance_of_units = variance if math.isfinite(variance) else None
+    return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters, rows.weight))
 
 
 def interval_of_shift(

@@ -62,8 +62,8 @@ class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
     `streamed` takes sums over blocks, and returns None where these lack what it needs. A metric that is a weighted mean
-    has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
-    metric has a `summary` of its own or is `raised_by_noise`: then the test of its `error_model` is inverted.
+    has `terms`, one number for each row, and needs no other form. The interval of others comes from resampling rows,
+    unless the metric has a `summary` of its own, or is `raised_by_noise` and the test of its `error_model` is inverted.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better

@@ -112,9 +112,9 @@ def reliability_band(
 ) -> ReliabilityBand:
     """Band around the reliability curve, with the bins held fixed.
 
-    "confidence" is where the accuracy of each bin may lie, by Wilson's interval. "consistency" is where it would be
-    seen if the model were calibrated, by the quantiles of as many rows as the bin has, each right with its mean
-    confidence: a curve outside it is evidence against calibration.
+    "confidence" is where the accuracy of each bin may lie, by Wilson's interval, if `simultaneous` by that of Clopper
+    and Pearson. "consistency" is where it would be seen if the model were calibrated, by the quantiles of as many rows
+    as the bin has, each right with its mean confidence: a curve outside it is evidence against calibration.
 
     The level is that of each bin: of 15 bins of a calibrated model one or more lie outside in about half of all
     samples. With `simultaneous` it is that of all bins together: each then has the level to the power of 1 over their
@@ -150,6 +150,7 @@ class UnitVariances(NamedTuple):
 
     of_rate: Vector
     n_clusters: int | None
+    """None for rows of unequal weights: there are no clusters."""
 
 
 def unit_variances(rows: Predictions, bins: Bins) -> UnitVariances | None:
@@ -179,18 +180,34 @@ def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
     return np.maximum(np.minimum(size, of_units), np.minimum(size, 1.0))
 
 
-def level_of_bin(bins: Bins, level: float, simultaneous: bool) -> float:
-    """The level of each bin such that all together have `level`, by Šidák; `level` itself if not `simultaneous`."""
-    return float(level ** (1.0 / len(bins.weight))) if simultaneous else level
+def level_of_bin(bins: Bins, level: float) -> float:
+    """The level of each bin such that all together have `level`, by Šidák."""
+    return float(level ** (1.0 / len(bins.weight)))
 
 
 def confidence_band(
     bins: Bins, units: UnitVariances | None, level: float, *, simultaneous: bool = False
 ) -> tuple[Vector, Vector]:
-    """Wilson's interval of the accuracy of each bin, by its effective number of rows."""
+    """Wilson's interval of the accuracy of each bin, by its effective number of rows.
+
+    At the high level of bins that must hold together Wilson's interval is too short next to 0 and 1: `simultaneous`
+    takes that of Clopper & Pearson (1934), the rates at which so many right rows, or so few, are not rare.
+    """
     size = _size(bins, bins.rate, units)
     n_clusters = None if units is None else units.n_clusters
-    return wilson(bins.rate, size, level_of_bin(bins, level, simultaneous), n_clusters)
+    if not simultaneous:
+        return wilson(bins.rate, size, level, n_clusters)
+    # SciPy loads when a band needs it, as everywhere.
+    from scipy.special import betaincinv
+
+    tail = (1.0 - level_of_bin(bins, level)) / 2.0
+    if n_clusters is not None:  # as many rows as make the normal interval as wide as Student's
+        size = size * (critical_value(1.0 - 2.0 * tail) / critical_value(1.0 - 2.0 * tail, n_clusters)) ** 2
+    right = bins.rate * size
+    wrong = np.maximum(size - right, 0.0)
+    low = np.where(right > 0.0, betaincinv(np.maximum(right, 1e-9), wrong + 1.0, tail), 0.0)
+    high = np.where(wrong > 0.0, betaincinv(right + 1.0, np.maximum(wrong, 1e-9), 1.0 - tail), 1.0)
+    return low, high
 
 
 def consistency_band(
@@ -204,7 +221,7 @@ def consistency_band(
     from scipy.special import bdtrik
 
     p = np.clip(bins.p, 0.0, 1.0)
-    own_level = level_of_bin(bins, level, simultaneous)
+    own_level = level_of_bin(bins, level) if simultaneous else level
     size = _size(bins, p, units)
     if units is not None and units.n_clusters is not None:
         margin = critical_value(own_level, units.n_clusters) * np.sqrt(p * (1.0 - p) / size)

@@ -131,8 +131,10 @@ def test_the_band_has_the_quantiles_of_binomial_counts(level):
     rows, confidence = np.array([1, 7, 50, 6667, 10**9, 3]), np.array([0.3, 0.99, 0.97, 0.62, 1e-6, 0.0])
     for weight in (1.0, 0.5):  # rows of the same weight count as much as rows without weights
         sums = weight * rows
-        band = banded(Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums, weight * sums * 0.5), level)
-        tails = (0.5 - level / 2, 0.5 + level / 2)
+        bins = Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums, weight * sums * 0.5)
+        band = banded(bins, None, level)
+        of_bin = level ** (1 / 6)  # all six bins together
+        tails = (0.5 - of_bin / 2, 0.5 + of_bin / 2)
         expected = [binom.ppf(tail, rows, confidence) / rows for tail in tails]
         np.testing.assert_allclose([band.low, band.high], expected, rtol=1e-12)
     assert band.accuracy == [0.5] * 6
@@ -223,7 +225,9 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
         mean = np.average(terms, axis=1, weights=w)
         np.testing.assert_allclose([each.means[metric] for each in found.methods], mean, rtol=1e-10)
         about = (np.array(terms) - mean[:, None]) * w
-        np.testing.assert_allclose(covariance[metric], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
+        n_rows = w.sum() ** 2 / np.sum(w**2)
+        expected = about @ about.T / w.sum() ** 2 * n_rows / (n_rows - 1)
+        np.testing.assert_allclose(covariance[metric], expected, rtol=1e-8, atol=1e-15)
 
 
 def test_half_precision_is_measured_in_single():

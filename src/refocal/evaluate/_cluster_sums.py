@@ -31,7 +31,7 @@ class ClusterSums:
     @classmethod
     def of(cls, clusters: Indices, values: Vector) -> ClusterSums:
         """The sums of values (columns, rows)."""
-        return cls(*_sums_by_key(clusters, values))._limited()
+        return cls(*_sums_by_key(clusters, values)).limited()
 
     def merge(self, other: ClusterSums) -> ClusterSums:
         """The sums over the rows of both."""
@@ -40,20 +40,28 @@ class ClusterSums:
         second = other._with_bits(bits)
         keys = np.concatenate([first.keys, second.keys])
         sums = np.concatenate([first.sums, second.sums], axis=1)
-        return ClusterSums(*_sums_by_key(keys, sums), bits)._limited()
+        return ClusterSums(*_sums_by_key(keys, sums), bits).limited()
 
     @property
     def n_clusters(self) -> int:
         """The number of clusters."""
         return len(self.keys)
 
-    def _limited(self) -> ClusterSums:
+    def limited(self) -> ClusterSums:
+        """The same, with clusters put together where there are too many."""
         return self._with_bits(BUCKET_BITS) if len(self.keys) > MOST_CLUSTERS else self
 
     def _with_bits(self, bits: int) -> ClusterSums:
         if self.bits == bits:
             return self
         return ClusterSums(*_sums_by_key(self.keys >> (self.bits - bits), self.sums), bits)
+
+
+def merged(first: ClusterSums | None, second: ClusterSums | None) -> ClusterSums | None:
+    """The sums over the rows of both, of which either may have none."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first.merge(second)
 
 
 def _sums_by_key(keys: Indices, values: Vector) -> tuple[Indices, Vector]:

@@ -12,6 +12,7 @@ from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
+from refocal.metrics.reliability import UnitVariances
 
 SEED = 0
 """The seed of resamples, and of simulated outcomes that show how far chance alone moves the ECE of a group."""
@@ -37,14 +38,14 @@ class Result(NamedTuple):
     values: dict[str, float]
     bins: Bins
     """The confidence in bins of equal mass."""
+    units: UnitVariances | None
+    """The variances of the accuracies of the bins, where rows have clusters or weights."""
     histogram: Histogram
     seconds: float
     score: ScoreTest | None
     """Whether the model is improved by the method; None for the model itself."""
-    details: Callable[[float, float], Details]
-    """The details, with intervals of a level, and of another one for the means of groups: computed only for the methods
-    that are shown in detail.
-    """
+    details: Callable[[float], Details]
+    """The details, with a level for the mean and the diagram of each group; only methods shown in detail need them."""
 
 
 class Results(NamedTuple):

@@ -26,7 +26,16 @@ from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._results import SEED, Progress, Result, Results
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
-from refocal.evaluate.provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
+from refocal.evaluate.provenance import (
+    LABELS_OF_ROWS,
+    READ,
+    ROWS_OF_LABELS,
+    UNIT,
+    repeated_id_note,
+    run_of,
+    same_rows,
+    surface_of,
+)
 from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, ONE_ERROR, holm, statement_levels
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain
@@ -75,6 +84,7 @@ def compare(
     level: float = 0.95,
     seed: int = SEED,
     groups: Any = None,
+    clusters: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Fit methods on the validation set and measure them on the test set, next to the uncalibrated model.
@@ -101,6 +111,9 @@ def compare(
     groups : array, mapping or data frame, optional
         The groups of the test rows, in one or several columns: each group is measured separately. By default
         `test.groups`.
+    clusters : array, mapping or data frame, optional
+        The cluster of each test row, such as a customer, a day or a patient, in one column: rows of one cluster are not
+        independent, and intervals and tests rest on the clusters. By default `test.clusters`.
     progress : callable, optional
         Called with (steps done, all steps, what comes next).
 
@@ -134,6 +147,7 @@ def compare(
     failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
+    options["clusters"] = clusters
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
     evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
     return replace(
@@ -184,6 +198,7 @@ def evaluate(
     level: float = 0.95,
     seed: int | None = None,
     groups: Any = None,
+    clusters: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
@@ -214,27 +229,28 @@ def evaluate(
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups, "clusters": clusters}
     if isinstance(test, BlockedDataset):
         results = measure_in_blocks(test, _in_order(usable, test), report, **options)
     else:
         results = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
     warn_of_groups(usable, results.groups)
-    n_means = results.n_groups + (test.n_classes == 2)
+    repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
     can_recommend = _can_recommend(results, test.n_classes)
     if chosen is not None:
         picked = chosen
     elif can_recommend:
-        levels = statement_levels(level, len(results.of) - 1, n_means)
+        levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes)
         picked = recommended(results.of, usable, test.n_classes, levels.methods)
     else:
         picked = NONE
     n_shown = 1 if picked == NONE else 2
-    levels = statement_levels(level, len(results.of) - 1, n_shown * n_means)
+    levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
-        _measured(name, usable[name], results.of, picked, level, levels.mean, seconds.get(name)) for name in results.of
+        _measured(name, usable[name], results.of, picked, level, levels.of_one, seconds.get(name))
+        for name in results.of
     ]
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
@@ -250,7 +266,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of({**several, **results.notes, **_read(test)}, calibrators),
+        run=run_of({**several, **results.notes, **_read(test), **repeated}, calibrators),
         failed=failures.reasons,
     )
 
@@ -372,7 +388,7 @@ def _measured(
     results: Mapping[str, Result],
     picked: str,
     level: float,
-    level_of_mean: float,
+    level_of_one: float,
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
@@ -386,10 +402,10 @@ def _measured(
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
         facts = _map_facts(calibrator.chain_)
-    details = result.details(level, level_of_mean) if name in (NONE, picked) else None
+    details = result.details(level_of_one) if name in (NONE, picked) else None
     stated_bias = None
     if name == NONE and "mean_bias" in result.summaries:
-        stated_bias = result.summaries["mean_bias"].interval(level=level_of_mean)
+        stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),
@@ -398,7 +414,7 @@ def _measured(
         values=result.values,
         against_none=_differences(result, results[NONE], level),
         against_chosen=_differences(result, results[picked], level),
-        reliability=banded(result.bins, level),
+        reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
         fit_seconds=fit_seconds,

@@ -323,8 +323,8 @@ class Evaluation:
     @property
     def level_of_methods(self) -> float:
         """The level of all statements on methods together."""
-        n_means = len(self.before.groups) + (self.n_classes == 2)
-        return statement_levels(self.level, len(self.methods) - 1, n_means).methods
+        n_methods = len(self.methods) - 1
+        return statement_levels(self.level, n_methods, len(self.before.groups), self.n_classes).methods
 
     def tests_of(self, methods: Sequence[Measured]) -> MethodTests:
         """The differences of some methods from the model as it is, tested together."""

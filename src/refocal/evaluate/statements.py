@@ -1,14 +1,15 @@
 """Which differences an evaluation states: all statements of one report are right together at its level.
 
-A report tests many things: every method against the model as it is, and the mean probability against the rate, of all
-rows and of each group. At 95 % each, a report on a calibrated model with twelve methods and ten groups would nearly
-always state a difference. So the level is shared: the methods and the means are two families of the level √(level)
-each, or one of the whole level where there is no other. Within the family of methods, p-values are adjusted by Holm
-(1979): with p₁ ≤ … ≤ p_n,
+A report tests many things: every method against the model as it is; the mean probability against the rate, and the
+reliability diagram against its band, of all rows and of each group. At 95 % each, a report on a calibrated model with
+twelve methods and ten groups would nearly always state a difference. So the level is shared: methods are one family,
+means and diagrams the other, of the level √(level) each; without methods the other has the whole level. Within the
+family of methods, p-values are adjusted by Holm (1979): with p₁ ≤ … ≤ p_n,
 
     adjusted p_i = max_{j ≤ i} min(1, (n - j + 1) p_j).
 
-Within that of means, each has the level of its family to the power of 1 over their number (Šidák 1967).
+Within the other, each mean and each diagram has the level of the family to the power of 1 over their number (Šidák
+1967).
 
 Whether the model is improved by a method is asked by the score test. Let a row have the probabilities p of the model
 and q of the method, and the label y. The derivative of the log-loss, as the log-probabilities move from log p towards
@@ -54,22 +55,22 @@ class StatementLevels(NamedTuple):
 
     methods: float
     """Of all comparisons of methods together."""
-    mean: float
-    """Of each mean against its rate."""
+    of_one: float
+    """Of each mean, and of each diagram with all its points."""
 
 
-def statement_levels(level: float, n_methods: int, n_means: int) -> StatementLevels:
-    """The levels of the statements of a report on these numbers of methods and of means.
+def statement_levels(level: float, n_methods: int, n_groups: int, n_classes: int, n_shown: int = 1) -> StatementLevels:
+    """The levels of the statements of a report on a number of methods, of which `n_shown` are shown in detail.
 
-    >>> levels = statement_levels(0.95, n_methods=2, n_means=10)
-    >>> round(levels.methods, 4), round(levels.mean**10 * levels.methods, 4)
+    Each that is shown has a diagram of all rows and, of two classes, their mean; and both for each group.
+
+    >>> levels = statement_levels(0.95, n_methods=2, n_groups=10, n_classes=2)
+    >>> round(levels.methods, 4), round(levels.of_one**22 * levels.methods, 4)
     (0.9747, 0.95)
-    >>> statement_levels(0.95, n_methods=0, n_means=1).mean
-    0.95
     """
-    n_families = max(1, (n_methods > 0) + (n_means > 0))
-    of_family = level ** (1.0 / n_families)
-    return StatementLevels(methods=of_family, mean=of_family ** (1.0 / max(n_means, 1)))
+    n_statements = n_shown * (2 * n_groups + 1 + (n_classes == 2))
+    of_family = level if n_methods == 0 else level**0.5
+    return StatementLevels(methods=of_family, of_one=of_family ** (1.0 / n_statements))
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:

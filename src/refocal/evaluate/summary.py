@@ -8,7 +8,16 @@ from typing import NamedTuple
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
-from refocal.evaluate.provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
+from refocal.evaluate.provenance import (
+    ABSENT_CLASSES,
+    N_CLUSTERS,
+    REPEATED_ID,
+    REPEATED_ID_REMARK,
+    ROWS_OF_LABELS,
+    SAME_ROWS,
+    SAME_ROWS_REMARK,
+    UNIT,
+)
 from refocal.evaluate.statements import (
     FEWEST_ROWS_TO_RECOMMEND,
     SQUARED_ECE,
@@ -223,6 +232,10 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.insert(0, f"No method helps: {GUESSED}.")
     if SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
+    if UNIT in evaluation.run:
+        said.append(_unit_remark(evaluation))
+    if REPEATED_ID in evaluation.run:
+        said.append(REPEATED_ID_REMARK.format(evaluation.run[REPEATED_ID]))
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
         said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
@@ -235,6 +248,16 @@ def remarks(evaluation: Evaluation) -> list[str]:
     if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
         said.append(INTERVALS)
     return said
+
+
+def _unit_remark(evaluation: Evaluation) -> str:
+    """Which unit intervals and tests rest on, and whether there are few of them."""
+    few_clusters = 20  # the variance of fewer is known to a third at best
+    n_clusters = int(evaluation.run[N_CLUSTERS])
+    said = f"Intervals and tests rest on {n_clusters:,} clusters of rows ({evaluation.run[UNIT]}), not on single rows"
+    if n_clusters >= few_clusters:
+        return f"{said}."
+    return f"{said}; {n_clusters} are few: intervals of fewer than {few_clusters} clusters hold roughly."
 
 
 def _are_guessing(evaluation: Evaluation) -> bool:

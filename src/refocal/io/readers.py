@@ -299,6 +299,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         "",
         columns.unused(query) if is_table else (),
         len(columns.names) if is_table else 0,
+        repeated_id=_repeated_id(opened, query),
     )
     return RowReader(
         n_classes,
@@ -311,6 +312,13 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         clusters=query.clusters,
         clusters_are_groups=query.clusters_are_groups,
     )
+
+
+def _repeated_id(opened: Opened, query: Query) -> str:
+    """A column of ids that repeat and that nobody asked for, of tables that are measured; '' without any."""
+    if not opened.tables or query.clusters is not None or not query.labelled:
+        return ""
+    return opened.tables[0].repeated_id(opened.columns.unused(query))
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:

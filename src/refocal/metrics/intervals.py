@@ -215,6 +215,16 @@ def effective_rows(weight: Vector) -> float:
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
+def share_ends(
+    n_rows: float, value: float, variance: float, level: float, n_clusters: int | None = None
+) -> tuple[float, float]:
+    """Wilson's interval of a share of rows, `n_rows` of them effectively where its variance is 0."""
+    of_row = value * (1.0 - value)
+    size = of_row / variance if variance > 0.0 and of_row > 0.0 else n_rows
+    interval = share_interval(value, size, level, n_clusters)
+    return interval.low, interval.high
+
+
 def positive_ends(value: float, variance: float, level: float, n_units: int | None = None) -> tuple[float, float]:
     """The ends value · exp(± t √variance / value) of a mean of positive terms, on the scale of its logarithm.
 
@@ -261,7 +271,7 @@ class MeanSummary:
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        return normal_difference(self.value, other.value, error, level, number_of(self.clusters, self.weight))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -362,6 +372,17 @@ class ErrorModel(NamedTuple):
         places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(p), n_cells)]))
         sums = csr_array((entries, places), shape=(n_units, n_cells + 1))
         return np.asarray((sums.T @ sums).toarray() * n_units / max(n_units - 1, 1))
+
+    def covariance_of_sums(self, residual: Vector, weight: Vector) -> Vector:
+        """The same from Σ w (c - y) and Σ w of each cluster in each cell, (cells, clusters)."""
+        cells = self.cells
+        _, rest = self.slopes()
+        gap = cells.gap / cells.weight
+        of_gap = (residual - gap[:, None] * weight) / cells.weight[:, None]
+        of_rest = rest @ weight / cells.weight.sum()
+        of_units = np.concatenate([of_gap, of_rest[None]])
+        n_units = weight.shape[1]
+        return np.asarray(of_units @ of_units.T * n_units / max(n_units - 1, 1))
 
 
 class ClusterNoise(NamedTuple):
@@ -538,11 +559,12 @@ def mean_bias_interval(
         y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters
     )
     p, happened = rows.confidence()
+    cells = row_cells(p, happened, rows.weight)
+    if rows.clusters is None:
+        return interval_of_shift(cells, level)
     variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
-    variance_of_rows = variance if math.isfinite(variance) else None
-    return interval_of_shift(
-        row_cells(p, happened, rows.weight), level, variance_of_rows, number_of(rows.clusters, rows.weight)
-    )
+    variance_of_clusters = variance if math.isfinite(variance) else None
+    return interval_of_shift(cells, level, variance_of_clusters, number_of(rows.clusters))
 
 
 def interval_of_shift(

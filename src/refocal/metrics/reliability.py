@@ -174,7 +174,9 @@ def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
     if units is None:
         return size
     variance = bins.rate * (1.0 - bins.rate)
-    of_units = np.divide(variance, units.of_rate, out=size.copy(), where=units.of_rate * variance > 0.0)
+    is_known = (units.of_rate > 0.0) & (variance > 0.0)
+    of_units = np.divide(variance, units.of_rate, out=size.copy(), where=is_known)
+    of_units = np.where(np.isinf(units.of_rate), 0.0, of_units)
     return np.maximum(np.minimum(size, of_units), np.minimum(size, 1.0))
 
 

@@ -21,7 +21,6 @@ from refocal.metrics.intervals import (
     PairedDifference,
     noise_of_clusters,
     normal_difference,
-    number_of,
 )
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
@@ -60,16 +59,31 @@ class SquaredSummary:
     bins: Bins
     rows: GapSquares | None = None
     clusters: ClusterNoise | None = None
-    n_units: int | None = None
-    """The clusters, or the effective rows of unequal weights; None of many equal rows."""
 
     @classmethod
     def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
         squares = gap_squares(rows, n_bins, function)
         noise = noise_of_clusters(debiased_model(squares.bins), rows)
-        n_units = number_of(rows.clusters, rows.weight)
-        return cls(squares.value, standard_error(squares), squares.bins, squares, noise, n_units)
+        return cls(squares.value, standard_error(squares), squares.bins, squares, noise)
+
+    @classmethod
+    def of_sums(cls, bins: Bins, residual: Vector, weight: Vector) -> SquaredSummary:
+        """The error from Σ w (c - y) and Σ w of each cluster in each bin, (bins, clusters).
+
+        With R and W these sums, and R_b and W_b their totals, it is Σ_b share_b (R_b² - Σ R²) / (W_b² - Σ W²).
+        """
+        total = residual.sum(axis=1)
+        weight_of_pairs = np.square(bins.weight) - np.square(weight).sum(axis=1)
+        pair_weight = np.divide(
+            bins.share, weight_of_pairs, out=np.zeros_like(weight_of_pairs), where=weight_of_pairs > 0
+        )
+        terms = pair_weight @ (residual * (total[:, None] - residual))
+        n_clusters = weight.shape[1]
+        nothing = np.zeros(0)
+        squares = GapSquares(nothing.astype(np.int64), nothing, pair_weight, terms, bins, np.arange(n_clusters))
+        noise = ClusterNoise(debiased_model(bins).covariance_of_sums(residual, weight), n_clusters)
+        return cls(squares.value, standard_error(squares), bins, squares, noise)
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The squared interval of the `debiased_ece`: a normal one would be too short where events are rare."""
@@ -86,7 +100,8 @@ class SquaredSummary:
             error = standard_error(self.rows, other.rows)
         else:
             error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
-        return normal_difference(self.value, other.value, error, level, self.n_units)
+        n_clusters = None if self.clusters is None else self.clusters.n_clusters
+        return normal_difference(self.value, other.value, error, level, n_clusters)
 
 
 def squared_ece(

@@ -340,13 +340,15 @@ class BiasSummary(InfluenceSummary):
             value=mean(terms, rows.weight),
             influence=influences_of_units(terms, rows.weight, rows.clusters),
             limits=(-1.0, 1.0),
-            n_clusters=number_of(rows.clusters, rows.weight),
+            n_clusters=number_of(rows.clusters),
             cells=bins_of(rows, n_bins=n_cells),
         )
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval by the score test of a shift of all log-odds."""
-        return interval_of_shift(self.cells, level, self.variance, self.n_clusters)
+        # Of rows that are independent the cells say it.
+        variance = None if self.n_clusters is None else self.variance
+        return interval_of_shift(self.cells, level, variance, self.n_clusters)
 
 
 def _summary_of(
@@ -360,7 +362,7 @@ def _summary_of(
         influence=influences_of_units(influence, rows.weight, rows.clusters),
         limits=limits,
         form=metric.form,
-        n_clusters=number_of(rows.clusters, rows.weight),
+        n_clusters=number_of(rows.clusters),
     )
 
 

@@ -69,6 +69,8 @@ class Origin:
     """The number of all columns."""
     swapped: bool = False
     """Whether the positive label moved the two columns."""
+    repeated_id: str = ""
+    """A column of a table that is called as ids are and has the same value in several rows; it is not used."""
 
     def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
         """What was read, in one line.
@@ -421,7 +423,8 @@ CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
 def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
     """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
 
-    With several labels per row, rows with equally many labels are spread evenly.
+    With several labels per row, rows with equally many labels are spread evenly. Rows of one cluster stay together, and
+    `fraction` is then that of the clusters.
 
     >>> from refocal.io import Predictions
     >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)
@@ -433,6 +436,8 @@ def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) ->
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
     check_number(fraction, "fraction", "split", above=0.0, below=1.0)
+    if predictions.clusters is not None:
+        return _split_clusters(predictions, predictions.clusters, fraction, seed)
     n = len(predictions)
     shuffled = np.random.default_rng(seed).permutation(n)
     kind = predictions.labels.reshape(n, -1).sum(axis=1)
@@ -443,3 +448,17 @@ def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) ->
     if not 0 < np.count_nonzero(is_first) < n:
         raise ParameterError("fraction", "split", expected=f"such that {n} rows give two parts", got=repr(fraction))
     return predictions.take(np.sort(by_class[is_first])), predictions.take(np.sort(by_class[~is_first]))
+
+
+def _split_clusters(
+    predictions: CheckedRowsT, clusters: Indices, fraction: float, seed: int
+) -> tuple[CheckedRowsT, CheckedRowsT]:
+    """Two parts that share no cluster: what is known of one must say nothing about the other."""
+    distinct, number = np.unique(clusters, return_inverse=True)
+    n_first = round(fraction * len(distinct))
+    if not 0 < n_first < len(distinct):
+        expected = f"such that {len(distinct)} clusters give two parts"
+        raise ParameterError("fraction", "split", expected=expected, got=repr(fraction))
+    is_first = np.zeros(len(distinct), dtype=np.bool_)
+    is_first[np.random.default_rng(seed).permutation(len(distinct))[:n_first]] = True
+    return predictions.take(np.flatnonzero(is_first[number])), predictions.take(np.flatnonzero(~is_first[number]))

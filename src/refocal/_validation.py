@@ -39,12 +39,8 @@ LARGE = 1e100
 SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
 NEGATIVE_TOLERANCE = 1e-6
-ROUNDED = 0.1
-"""Rows whose sums are no farther from 1 were probabilities before they were rounded."""
 INPUTS = ("logits", "probabilities", "log-odds")
 """What the numbers of a row may be; log-odds are those of class 1 of two, one number per row."""
-# From this number of log-odds on it is no accident if all lie between 0 and 1.
-FEWEST_TO_DOUBT = 20
 
 # The bounds that a number may have, in words and as a comparison.
 _BOUNDS = {
@@ -245,7 +241,8 @@ def check_one_column(values: Array, kind: str, argument: str, function: str) -> 
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         got = "NaN" if math.isnan(lowest) else f"a value of {lowest if math.isinf(lowest) else highest}"
         raise DataError(argument, function, expected="finite log-odds, one number per row for two classes", got=got)
-    if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= FEWEST_TO_DOUBT:
+    fewest_to_doubt = 20  # from this number of log-odds on it is no accident if all lie between 0 and 1
+    if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= fewest_to_doubt:
         text = f"all values of '{argument}' lie between 0 and 1, as probabilities do; log-odds were expected."
         warn(InputWarning(text, Remedy.PROBABILITIES, function))
     return two_columns(values, kind)
@@ -270,7 +267,8 @@ def check_sums(sums: Array, tolerance: float, argument: str, what: str, function
         worst = int(xp.argmax(xp.where(xp.isnan(off), xp.inf, off)))
         expected = f"made of {what} within {tolerance:.3g}"
         # Sums a little beside 1 are those of rounded probabilities.
-        remedy = Remedy.RENORMALISE if float(xp.max(off)) <= ROUNDED else None
+        rounded = 0.1  # rows whose sums are no farther from 1 were probabilities before they were rounded
+        remedy = Remedy.RENORMALISE if float(xp.max(off)) <= rounded else None
         raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}", remedy=remedy)
 
 

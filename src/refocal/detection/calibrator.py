@@ -24,10 +24,6 @@ from refocal.errors import DataError, FitWarning, FormatError
 from refocal.fitting.logistic import fit_logistic
 from refocal.maps.row import softplus
 
-# This share of the boxes at each end counts as neither smaller nor larger than the rest.
-OUTLIERS = 0.005
-# Scores as close to 0 or 1 as this, or closer, count as this close where the size of the box comes in.
-CLOSEST = 1e-6
 CLASS = "class"
 FORMAT = "refocal-detection-calibrator"
 VERSION = 1
@@ -176,7 +172,8 @@ class DetectorState:
 
 def _fit_size(detections: Detections) -> Size:
     x, z = _log_odds_and_area(detections)
-    ends = np.quantile(z, [OUTLIERS, 1.0 - OUTLIERS])
+    outliers = 0.005  # this share of the boxes at each end counts as neither smaller nor larger than the rest
+    ends = np.quantile(z, [outliers, 1.0 - outliers])
     z = np.clip(z, *ends)
     (mx, sx), (mz, sz) = ((v.mean(), v.std() or 1.0) for v in (x, z))
     # The products of 1 and x with 1 and z; this makes them those of standardised x and z.
@@ -199,6 +196,7 @@ def _scores(detections: Detections, size: Size | None) -> Vector:
 
 def _log_odds_and_area(detections: Detections) -> tuple[Vector, Vector]:
     """The log-odds of the scores, and the logarithms of the areas of the boxes."""
-    p = np.clip(detections.scores, CLOSEST, 1.0 - CLOSEST)
+    closest = 1e-6  # a score closer to 0 or 1 counts as this close
+    p = np.clip(detections.scores, closest, 1.0 - closest)
     area = np.prod(np.asarray(detections.boxes)[:, 2:], axis=1)
     return np.log(p) - np.log1p(-p), np.log(np.maximum(area, SMALLEST))

@@ -9,29 +9,21 @@ from statistics import median
 
 import numpy as np
 
-from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
+from refocal._svg import Axes, Band, Bar, Color, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
-from refocal.fitting.objective import NAMED, NLL_TOLERANCE
+from refocal.fitting.objective import BALANCE, NAMED
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
-# A diagram of two classes in which no probability is larger ends there.
-CROPPED_BELOW = 0.4
 # More columns of a surface are narrower than what can be pointed at; every second, or so, is then drawn.
 MOST_COLUMNS = 64
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
-# Letters of a name beside a chart; its mark says all of it.
-LONGEST_NAME = 20
-# A method farther from the best than this multiple of the median's distance is shown by an arrow.
-FAR_FROM_BEST = 4.0
-# An e-value beyond this is shown as this.
-LARGEST_E = 1e12
 
 
 def reliability(
@@ -48,7 +40,8 @@ def reliability(
     """
     is_small = small_up_to is not None
     highest = highest_point([curve])
-    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= CROPPED_BELOW else 1.0)
+    cropped_below = 0.4  # a diagram of two classes in which no probability is larger ends at the largest
+    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= cropped_below else 1.0)
     bins = list(zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True))
     outside = sum(not low <= accuracy <= high for _, _, accuracy, low, high in bins)
     _, claimed, true, *_ = max(bins, key=lambda each: abs(each[2] - each[1]))
@@ -73,12 +66,12 @@ def reliability(
         Band(curve.confidence, curve.low, curve.high),
         Line([0, top], [0, top], dash="4 3"),
         axes,
-        Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),
+        Line(curve.confidence, curve.accuracy, Color.FIRST, 1.6 if is_small else 1.8),
     ]
     for count, confidence, accuracy, low, high in bins:
         said = f"{terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
         tip = f"{count:,} rows: {said}; by chance {percent(low)} to {percent(high)} %"
-        plot.marks.append(Point(confidence, accuracy, FIRST, tip))
+        plot.marks.append(Point(confidence, accuracy, Color.FIRST, tip))
     plot.marks += below
     return plot
 
@@ -97,7 +90,7 @@ def _density(histogram: Histogram, terms: Terms) -> Plot:
         if count:
             share = f"{percent(count / counts.sum())} % of the predictions"
             tip = f"{terms.probability} {low:.2f} to {high:.2f}: {share}"
-            below.marks.append(Bar((low, high - 0.1 * (high - low)), (0, count / counts.max()), MUTED, tip))
+            below.marks.append(Bar((low, high - 0.1 * (high - low)), (0, count / counts.max()), Color.MUTED, tip))
     below.marks.append(Axes(terms.probability + bars, ticks="x"))
     return below
 
@@ -117,8 +110,8 @@ def confidence(histogram: Histogram, title: str, top: float, terms: Terms = CONF
         percent_of_both = 100 * (right + wrong) / total
         x = (low, high - 0.1 * (high - low))
         parts = (
-            (terms.happened, (0.0, right_percent), FIRST),
-            (terms.did_not, (right_percent, percent_of_both), SECOND),
+            (terms.happened, (0.0, right_percent), Color.FIRST),
+            (terms.did_not, (right_percent, percent_of_both), Color.SECOND),
         )
         for part, ends, color in parts:
             if ends[1] > ends[0]:
@@ -128,7 +121,7 @@ def confidence(histogram: Histogram, title: str, top: float, terms: Terms = CONF
                 plot.marks.append(Bar(x, ends, color, tip))
     legend = _sheet(plot.size)
     left = plot.margins[0]
-    for text, color in ((_shortened(terms.happened), FIRST), (_shortened(terms.did_not), SECOND)):
+    for text, color in ((_shortened(terms.happened), Color.FIRST), (_shortened(terms.did_not), Color.SECOND)):
         legend.marks += [Bar((left, left + 10), (18, 8), color), Text(left + 16, 13, text)]
         left += 40 + 7.2 * len(text)
     plot.marks.append(legend)
@@ -171,7 +164,7 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     )
     for i, (name, interval) in enumerate(interval_of.items()):
         is_marked = marked is None or name in marked
-        color = FIRST if is_marked else MUTED
+        color = Color.FIRST if is_marked else Color.MUTED
         value = metric.scale * interval.value
         start = metric.scale * interval.low
         end = metric.scale * interval.high
@@ -190,7 +183,8 @@ def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple
     """From the lowest end to the highest, without the methods that are far worse than the others."""
     side = 1.0 if lower_is_better else -1.0
     values = sorted(side * each.value for each in found)
-    limit = values[0] + FAR_FROM_BEST * (median(values) - values[0])
+    far_from_best = 4.0  # in distances of the median from the best: a method beyond is shown by an arrow
+    limit = values[0] + far_from_best * (median(values) - values[0])
     is_spread = len(found) > 2 and limit > values[0]
     near = [each for each in found if side * each.value <= limit] if is_spread else found
     low = min(min(each.low, each.value) for each in near)
@@ -211,7 +205,7 @@ def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
     plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.description = f"The cost of 1,000 rows against the threshold; {said}."
     plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
-    styles = ((MUTED, "6 4"), (FIRST, ""))[-len(sides) :]
+    styles = ((Color.MUTED, "6 4"), (Color.FIRST, ""))[-len(sides) :]
     for (name, made), (color, dash) in zip(sides.items(), styles, strict=True):
         plot.marks.append(Line([each.threshold for each in made], [each.cost for each in made], color, 1.8, dash))
         for each in made[5::10]:
@@ -266,7 +260,7 @@ def surface(found: SearchSurface) -> Plot:
     gamma = float(np.interp(found.gamma, found.gammas, range(n_gammas)))
     plot.marks += [
         Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
-        Point(temperature, gamma, FIRST, f"the point taken: {taken}", "target"),
+        Point(temperature, gamma, Color.FIRST, f"the point taken: {taken}", "target"),
     ]
     # The shades with words and numbers beside them.
     left = plot.size[0] - 94
@@ -291,8 +285,8 @@ def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
         low = percent(each.rate.low)
         high = percent(each.rate.high)
         said = f"{what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({low} to {high} %)"
-        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4))
-        plot.marks.append(Point(i, each.rate.value, SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
+        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], Color.SECOND, 1.4))
+        plot.marks.append(Point(i, each.rate.value, Color.SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
     return plot
 
 
@@ -300,11 +294,13 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
     """The logarithm of a monitor's e-value after each period, and where the alarm is raised."""
     e_values = monitor.evidence()
     alarm = math.log10(1.0 / monitor.alpha)
-    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in e_values]
+    smallest = 1e-3  # an e-value beyond either is shown as this
+    largest = 1e12
+    shown = [math.log10(min(max(value, smallest), largest)) for _, value in e_values]
     tips = [f"{period}: e-value {value:.3g}" for period, value in e_values]
     ends = (e_values[0][0], e_values[-1][0])
     plot = _over_periods(ends, shown, "logarithm of the e-value (base 10)", tips, also=(0.0, 1.1 * alarm))
-    plot.marks.append(Line(plot.x, [alarm, alarm], SECOND, 1.4, "6 4"))
+    plot.marks.append(Line(plot.x, [alarm, alarm], Color.SECOND, 1.4, "6 4"))
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     return plot
@@ -319,7 +315,7 @@ def loss(history: Sequence[WindowSummary], measure: str, by_chance: str = "") ->
     plot = _over_periods(_ends(history), values, heading, tips, chance)
     plot.size = (400.0, 260.0)
     plot.description = f"{heading} of {len(history)} periods."
-    plot.marks += _line(chance, SECOND, "6 4")
+    plot.marks += _line(chance, Color.SECOND, "6 4")
     return plot
 
 
@@ -333,11 +329,11 @@ def _over_periods(
     plot.marks.append(Text(x[0], y[0], ends[0], offset=(0, 18)))
     if len(values) > 1:
         plot.marks.append(Text(x[1], y[0], ends[1], "end", (0, 18)))
-    plot.marks += [*_line(values), *(Point(i, values[i], FIRST, tip) for i, tip in enumerate(tips))]
+    plot.marks += [*_line(values), *(Point(i, values[i], Color.FIRST, tip) for i, tip in enumerate(tips))]
     return plot
 
 
-def _line(values: Sequence[float], color: str = FIRST, dash: str = "") -> list[Line]:
+def _line(values: Sequence[float], color: str = Color.FIRST, dash: str = "") -> list[Line]:
     """A line from period to period, of a single one a level line."""
     if len(values) == 1:
         return [Line([-0.4, 0.4], [*values, *values], color, 1.8, dash)]
@@ -354,9 +350,10 @@ def _sheet(size: tuple[float, float]) -> Plot:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    longest = 20  # letters; the mark of the chart says all of it
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def tolerance_of(found: SearchSurface) -> float:
     """The tolerance of the search, or a usual one to draw where it had none."""
-    return NLL_TOLERANCE if found.tolerance is None else found.tolerance
+    return BALANCE.nll_tolerance if found.tolerance is None else found.tolerance

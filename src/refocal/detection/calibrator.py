@@ -117,20 +117,20 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DetectionCalibration:
         """Read what `save` has written; nothing is executed."""
-        what = "a calibrator of detections"
+        title = "a calibrator of detections"
 
         def built(data: Any) -> DetectionCalibration:
-            state = build(DetectorState, without_format(data, what, FORMAT, VERSION), "the calibrator")
-            found = from_dict(state.calibrator)
-            per_class = isinstance(found, GroupCalibration)
-            if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
+            state = build(DetectorState, without_format(data, title, FORMAT, VERSION), "the calibrator")
+            calibrator = from_dict(state.calibrator)
+            per_class = isinstance(calibrator, GroupCalibration)
+            if calibrator.n_features_in_ != 2 or (per_class and list(calibrator.lines_) != [CLASS]):
                 raise FormatError("the calibrator must be one of two classes, with groups by class or none.")
-            method = found.method if isinstance(found, GroupCalibration) else name_of(found)
+            method = calibrator.method if isinstance(calibrator, GroupCalibration) else name_of(calibrator)
             if method is None:
                 raise FormatError("the calibrator must be that of a method with a short name.")
-            return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(found, state.size)
+            return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(calibrator, state.size)
 
-        return read_json(path, built, what=what, max_bytes=MAX_BYTES)
+        return read_json(path, built, what=title, max_bytes=MAX_BYTES)
 
     def _check(self, detections: Any, function: str) -> None:
         options = {"labels": "per_class", "boxes": "box_size"}

@@ -6,9 +6,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Indices, Vector
 from refocal._svg import Axes, Band, Bar, Color, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.decisions import Decision
@@ -179,16 +181,16 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     return plot
 
 
-def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
+def near_range(intervals: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
     """From the lowest end to the highest, without the methods that are far worse than the others."""
     side = 1.0 if lower_is_better else -1.0
-    values = sorted(side * each.value for each in found)
+    values = sorted(side * interval.value for interval in intervals)
     far_from_best = 4.0  # in distances of the median from the best: a method beyond is shown by an arrow
     limit = values[0] + far_from_best * (median(values) - values[0])
-    is_spread = len(found) > 2 and limit > values[0]
-    near = [each for each in found if side * each.value <= limit] if is_spread else found
-    low = min(min(each.low, each.value) for each in near)
-    high = max(max(each.high, each.value) for each in near)
+    is_spread = len(intervals) > 2 and limit > values[0]
+    near = [interval for interval in intervals if side * interval.value <= limit] if is_spread else intervals
+    low = min(min(interval.low, interval.value) for interval in near)
+    high = max(max(interval.high, interval.value) for interval in near)
     return _with_room(low, high)
 
 
@@ -200,93 +202,153 @@ def _with_room(low: float, high: float) -> tuple[float, float]:
 
 def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
     """The cost of deciding from a threshold on, before calibration dashed."""
-    said = " and ".join(f"{name} it is at most {max(each.cost for each in made):.1f}" for name, made in sides.items())
-    top = 1.05 * (max(each.cost for made in sides.values() for each in made) or 1.0)
+    most = {name: max(decision.cost for decision in made) for name, made in sides.items()}
+    said = " and ".join(f"{name} it is at most {cost:.1f}" for name, cost in most.items())
+    top = 1.05 * (max(most.values()) or 1.0)
     plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.description = f"The cost of 1,000 rows against the threshold; {said}."
     plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
     styles = ((Color.MUTED, "6 4"), (Color.FIRST, ""))[-len(sides) :]
     for (name, made), (color, dash) in zip(sides.items(), styles, strict=True):
-        plot.marks.append(Line([each.threshold for each in made], [each.cost for each in made], color, 1.8, dash))
-        for each in made[5::10]:
-            tip = f"{name}, {threshold} {each.threshold:g}: cost {each.cost:.1f}"
-            plot.marks.append(Point(each.threshold, each.cost, color, tip, "hidden"))
+        plot.marks.append(
+            Line([decision.threshold for decision in made], [decision.cost for decision in made], color, 1.8, dash)
+        )
+        for decision in made[5::10]:
+            tip = f"{name}, {threshold} {decision.threshold:g}: cost {decision.cost:.1f}"
+            plot.marks.append(Point(decision.threshold, decision.cost, color, tip, "hidden"))
     return plot
 
 
-def surface(found: SearchSurface) -> Plot:
+class _Cells(NamedTuple):
+    """The part of a surface that is drawn: a rectangle for each γ (G) and each of some temperatures (K)."""
+
+    temperatures: list[float]
+    """(K,)"""
+    edges: list[float]
+    """The temperatures between which the rectangles lie, (K + 1,)."""
+    value: Vector
+    """The objective, (G, K)."""
+    log_loss: Vector
+    """(G, K)"""
+    limit: float
+    """The largest log-loss within the tolerance."""
+
+    @classmethod
+    def of(cls, searched: SearchSurface) -> _Cells:
+        """The temperatures at which some log-loss is close to the best, and no more of them than can be pointed at."""
+        log_loss = np.array(searched.log_loss)
+        limit = (1.0 + tolerance_of(searched)) * float(log_loss.min())
+        far = 1.6 * limit  # beyond it nothing needs to be seen
+        near = np.flatnonzero((log_loss <= far).any(axis=0))
+        near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
+        temperatures = np.array(searched.temperatures)[near]
+        value = np.array(searched.value)[:, near]
+        return cls(temperatures.tolist(), _edges_around(temperatures), value, log_loss[:, near], limit)
+
+    def border(self) -> Line:
+        """The line around the cells whose log-loss is within the tolerance."""
+        is_inside = self.log_loss <= self.limit
+        points: list[tuple[float, float]] = []
+        gap = (math.nan, math.nan)  # ends a piece of the line
+        for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
+            points += [(self.edges[k + 1], g - 0.5), (self.edges[k + 1], g + 0.5), gap]
+        for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
+            points += [(self.edges[k], g + 0.5), (self.edges[k + 1], g + 0.5), gap]
+        return Line([x for x, _ in points], [y for _, y in points], "#fff", 2, "5 3")
+
+
+def _edges_around(temperatures: Vector) -> list[float]:
+    """Half-way, in log T, between temperatures (K,), and as far outside the first and the last: (K + 1,)."""
+    log_t = np.log(temperatures)
+    middle = (log_t[1:] + log_t[:-1]) / 2 if len(log_t) > 1 else log_t - 0.1
+    first_edge = 2 * log_t[0] - middle[0]
+    last_edge = 2 * log_t[-1] - middle[-1]
+    edges: list[float] = np.exp([first_edge, *middle, last_edge]).tolist()
+    return edges
+
+
+class _ShadeScale(NamedTuple):
+    """From values of an objective to `SHADES`: shade s begins at best + spread (s / number of shades)²."""
+
+    best: float
+    spread: float
+
+    @classmethod
+    def of(cls, value: Vector) -> _ShadeScale:
+        """The scale of all values of a surface; the three tenths that are worst share the last shade."""
+        best = float(value.min())
+        spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best
+        return cls(best, spread or 1e-9)
+
+    def shades(self, value: Vector) -> Indices:
+        """The number of the shade of each value."""
+        levels = np.sqrt((value - self.best) / self.spread) * len(SHADES)
+        return np.asarray(np.minimum(len(SHADES) - 1, levels), dtype=np.int64)
+
+    def beginning(self, shade: int) -> float:
+        """The value at which a shade begins."""
+        return self.best + self.spread * (shade / len(SHADES)) ** 2
+
+
+def surface(searched: SearchSurface) -> Plot:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
-    tolerance = tolerance_of(found)
-    log_loss = np.array(found.log_loss)
-    n_gammas = len(found.gammas)
-    limit = (1.0 + tolerance) * log_loss.min()
-    # Far from the best nothing needs to be seen.
-    near = np.flatnonzero((log_loss <= 1.6 * limit).any(axis=0))
-    near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    log_temperatures = np.log(found.temperatures)[near]
-    log_loss = log_loss[:, near]
-    value = np.array(found.value)
-    middle = (log_temperatures[1:] + log_temperatures[:-1]) / 2 if len(near) > 1 else log_temperatures - 0.1
-    first_edge = 2 * log_temperatures[0] - middle[0]
-    last_edge = 2 * log_temperatures[-1] - middle[-1]
-    edges = np.exp([first_edge, *middle, last_edge]).tolist()
-    taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
-    plot = Plot((edges[0], edges[-1]), (-0.5, n_gammas - 0.5), log_x=True, is_crisp=True)
+    n_gammas = len(searched.gammas)
+    cells = _Cells.of(searched)
+    scale = _ShadeScale.of(np.array(searched.value))
+    objective = NAMED[searched.objective].title if searched.objective in NAMED else searched.objective
+    taken = f"γ = {searched.gamma:.3f}, T = {searched.temperature:.3f}"
+    plot = Plot((cells.edges[0], cells.edges[-1]), (-0.5, n_gammas - 0.5), log_x=True, is_crisp=True)
     plot.size = (440.0, 400.0)
     plot.margins = (52.0, 12.0, 104.0, 44.0)
     plot.description = (
-        f"Objective {found.objective} of {found.method} on the validation set over {n_gammas} values of γ and "
-        f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * tolerance:g} % above the best."
+        f"Objective {searched.objective} of {searched.method} on the validation set over {n_gammas} values of γ and "
+        f"{len(searched.temperatures)} of T. Taken: {taken}. The dashed border "
+        f"encloses the points of a log-loss at most {100 * tolerance_of(searched):g} % above the best."
     )
-    names = [tick_label(gamma) if n_gammas <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
+    names = [tick_label(gamma) if n_gammas <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(searched.gammas)]
     plot.marks.append(Axes("temperature T", "γ", names=names))
-    best = float(value.min())
-    objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
-    spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
-    shades = np.minimum(len(SHADES) - 1, np.sqrt((value[:, near] - best) / spread) * len(SHADES)).astype(int)
-    for (g, k), shade in np.ndenumerate(shades):
-        numbers = f"{objective} {value[g, near[k]]:.4g}, log-loss {log_loss[g, k]:.4g}"
-        tip = f"γ {found.gammas[g]:g}, T {found.temperatures[near[k]]:.3g}: {numbers}"
-        plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
-    is_inside = log_loss <= limit
-    border: list[tuple[float, float]] = []
-    gap = (math.nan, math.nan)  # ends a piece of the line
-    for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
-        border += [(edges[k + 1], g - 0.5), (edges[k + 1], g + 0.5), gap]
-    for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
-        border += [(edges[k], g + 0.5), (edges[k + 1], g + 0.5), gap]
-    temperature = min(max(found.temperature, edges[0]), edges[-1])
-    gamma = float(np.interp(found.gamma, found.gammas, range(n_gammas)))
-    plot.marks += [
-        Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
-        Point(temperature, gamma, Color.FIRST, f"the point taken: {taken}", "target"),
-    ]
-    # The shades with words and numbers beside them.
-    left = plot.size[0] - 94
-    legend = _sheet(plot.size)
-    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + 14 * len(SHADES))):
-        legend.marks.append(Text(left, y, text))
-    for step, color in enumerate(SHADES):
-        legend.marks.append(Bar((left, left + 14), (54.5 + 14 * step, 40 + 14 * step), color))
-        if step % 2 == 0:
-            number = f"{best + spread * (step / len(SHADES)) ** 2:.4g}"
-            legend.marks.append(Text(left + 20, 47 + 14 * step, number))
-    plot.marks.append(legend)
+    for (g, k), shade in np.ndenumerate(scale.shades(cells.value)):
+        numbers = f"{objective} {cells.value[g, k]:.4g}, log-loss {cells.log_loss[g, k]:.4g}"
+        tip = f"γ {searched.gammas[g]:g}, T {cells.temperatures[k]:.3g}: {numbers}"
+        across = (cells.edges[k], cells.edges[k + 1] * 1.0005)  # no gap shows between neighbours
+        plot.marks.append(Bar(across, (g - 0.5, g + 0.5), SHADES[shade], tip))
+    plot.marks.append(cells.border())
+    temperature = min(max(searched.temperature, cells.edges[0]), cells.edges[-1])
+    gamma = float(np.interp(searched.gamma, searched.gammas, range(n_gammas)))
+    plot.marks.append(Point(temperature, gamma, Color.FIRST, f"the point taken: {taken}", "target"))
+    plot.marks.append(_shade_legend(plot.size, objective, scale))
     return plot
 
 
-def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
+def _shade_legend(size: tuple[float, float], objective: str, scale: _ShadeScale) -> Plot:
+    """The shades at the right of a surface, with words and numbers beside them."""
+    left = size[0] - 94
+    height = 14  # pixels of a shade
+    legend = _sheet(size)
+    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + height * len(SHADES))):
+        legend.marks.append(Text(left, y, text))
+    for shade, color in enumerate(SHADES):
+        legend.marks.append(Bar((left, left + 14), (54.5 + height * shade, 40 + height * shade), color))
+        if shade % 2 == 0:
+            legend.marks.append(Text(left + 20, 47 + height * shade, f"{scale.beginning(shade):.4g}"))
+    return legend
+
+
+def rates(history: Sequence[WindowSummary], probability: str, outcome: str) -> Plot:
     """The mean probability of each period of a monitor as a line, and the rates with their intervals."""
-    ends = [end for each in history for end in (each.rate.low, each.rate.high)]
-    plot = _over_periods(_ends(history), [each.mean_p for each in history], f"{what} (line) and {outcome}", also=ends)
-    plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
-    for i, each in enumerate(history):
-        low = percent(each.rate.low)
-        high = percent(each.rate.high)
-        said = f"{what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({low} to {high} %)"
-        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], Color.SECOND, 1.4))
-        plot.marks.append(Point(i, each.rate.value, Color.SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
+    ends = [end for period in history for end in (period.rate.low, period.rate.high)]
+    plot = _over_periods(
+        _ends(history), [period.mean_p for period in history], f"{probability} (line) and {outcome}", also=ends
+    )
+    plot.description = f"{probability} and {outcome} of {len(history)} periods; the table below has the numbers."
+    for i, period in enumerate(history):
+        low = percent(period.rate.low)
+        high = percent(period.rate.high)
+        said = f"{probability} {percent(period.mean_p)} %, {outcome} {percent(period.rate.value)} % ({low} to {high} %)"
+        plot.marks.append(Line([i, i], [period.rate.low, period.rate.high], Color.SECOND, 1.4))
+        plot.marks.append(
+            Point(i, period.rate.value, Color.SECOND, f"{period_name(period)}: {said}, {period.n:,} rows")
+        )
     return plot
 
 
@@ -354,6 +416,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def tolerance_of(found: SearchSurface) -> float:
+def tolerance_of(surface: SearchSurface) -> float:
     """The tolerance of the search, or a usual one to draw where it had none."""
-    return BALANCE.nll_tolerance if found.tolerance is None else found.tolerance
+    return BALANCE.nll_tolerance if surface.tolerance is None else surface.tolerance

@@ -14,6 +14,7 @@ from refocal._validation import check_weight
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.rows.labels import (
     IgnoreIndex,
+    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
@@ -195,7 +196,7 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
         return rows
     rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = label_key(reader.positive_label) in (0, 1)
+    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
     distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     named_rows = replace(rows, class_names=names)

@@ -133,7 +133,8 @@ class RowReader:
             order = np.array([1, 0]) if swaps and not has_one_column else None
             if names is not None and order is not None:
                 names = (names[1], names[0])
-            return replace(self, label_map=label_map, class_names=names, order=order)
+            source = replace(self.source, swapped=order is not None)
+            return replace(self, label_map=label_map, class_names=names, order=order, source=source)
         if (
             rule.names is None
             and rule.sorts

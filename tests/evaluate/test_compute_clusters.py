@@ -232,6 +232,9 @@ def test_ids_that_repeat_are_noticed_unless_clusters_are_named(table):
         named = evaluate(read(folder / "rows.csv", clusters="customer_id"), {}, n_resamples=10)
         evaluate(rows.with_clusters(rows.labels), {}, n_resamples=10)
     assert any("30 clusters of rows (customer_id)" in line for line in remarks(named))
+    lines = ['{"p": 0.2, "label": 0, "user_id": [1]}', '{"p": 0.4, "label": 1, "user_id": "a"}']
+    (folder / "mixed.jsonl").write_text("\n".join(2 * [*lines, '{"p": 0.6, "label": 1, "user_id": null}']))
+    assert read(folder / "mixed.jsonl").source.repeated_id == ""
     pd.read_csv(folder / "rows.csv").rename(columns={"customer_id": "age"}).to_csv(folder / "age.csv", index=False)
     assert read(folder / "age.csv").source.repeated_id == ""
 

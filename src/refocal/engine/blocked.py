@@ -455,4 +455,4 @@ def _limited(block: Block, floor: float | None, unit: float) -> Block:
         return block
     # Rows without weights may stand beside blocks with weights: theirs are 1.
     weight = block.weight if unit == 1.0 else unit * block.weights
-    return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups)
+    return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups, clusters=block.clusters)

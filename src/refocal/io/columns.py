@@ -66,6 +66,7 @@ class Query:
     labels: str | None = None
     weight: str | None = None
     groups: Sequence[str] = ()
+    """The columns of groups, and that of clusters."""
     options: Options = None
     """The options of a file system."""
     lenient: bool = False
@@ -88,10 +89,22 @@ class Query:
     """Whether a file has labels and no scores."""
     bad: list[str] | None = None
     """Files that cannot be read, or have other columns, are left out, and this list says why; None: they are errors."""
+    clusters: str | None = None
+    """The column of clusters."""
+    clusters_are_groups: bool = False
+    """Whether the column of clusters was named as one of groups too."""
 
     def __post_init__(self) -> None:
         if self.input is not None:
             check_option(self.input, INPUTS, "input", self.function)
+
+    def with_clusters(self, name: str | None) -> Query:
+        """The same with a column of clusters, which is read as those of groups are."""
+        if name is None:
+            return self
+        is_group = name in self.groups
+        groups = self.groups if is_group else (*self.groups, name)
+        return replace(self, groups=groups, clusters=name, clusters_are_groups=is_group)
 
 
 ANYTHING = Query()

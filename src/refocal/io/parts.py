@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,11 @@ from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
+IDS = re.compile(
+    r"(?i:(.*[_ .-])?(id|uid|uuid|guid|customer|client|user|patient|subject|person|account|household|document|image"
+    r"|session|device))|.*[a-z]I[dD]"
+)
+"""What columns of ids are called: customer_id, patient, userId."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +268,24 @@ class Table(Contents):
         batches = (batch for _, batch in self.batches(columns, FIRST_ROWS) if len(batch[columns[0]]))
         batch = next(batches, None) if columns else None
         return {} if batch is None else {name: plain(batch[name])[:FIRST_ROWS] for name in columns}
+
+    def repeated_id(self, columns: Sequence[str]) -> str:
+        """The first of some columns that is called as ids are and has a value in several of the first rows, or ''."""
+        names = [name for name in columns if IDS.fullmatch(name)]
+        n_rows = 100_000  # ids that repeat do so among as many rows
+        values: dict[str, set[Any]] = {name: set() for name in names}
+        n_known = dict.fromkeys(names, 0)
+        for first, batch in self.batches(names, FIRST_ROWS) if names else ():
+            for name in names:
+                known = [value for value in plain(batch[name]).tolist() if value == value and value not in (None, "")]
+                values[name].update(known)
+                n_known[name] += len(known)
+                # A column of one value alone names nothing.
+                if 1 < len(values[name]) < n_known[name]:
+                    return name
+            if first >= n_rows:
+                break
+        return ""
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         """The columns in batches of about `n_rows` rows, each with the number of its first row."""

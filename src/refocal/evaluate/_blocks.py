@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_floating, row_blocks
+from refocal.calibrators import MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
@@ -105,7 +106,7 @@ def _refuse_methods(rows: BlockedDataset, methods: Methods) -> None:
         if (calibrator.input == "probabilities") != (rows.input == "probabilities"):
             expected = f"{calibrator.input}, as the calibrator {name!r} takes"
             raise DataError("test", "evaluate", expected=expected, got=rows.input)
-        if calibrator.row_axes == 2:
+        if isinstance(calibrator, MultiLabelCalibration):
             expected = "of classes that exclude one another, for rows in blocks"
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
 

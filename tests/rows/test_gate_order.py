@@ -178,7 +178,9 @@ def test_blocks_without_weights_beside_those_with_weights_count_as_ones(rows):
     expected = TemperatureScaling().fit(logits, labels, whole)
     found = TemperatureScaling().fit(given)
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-7)
-    assert found.fit_report_["before"]["log_loss"] == pytest.approx(expected.fit_report_["before"]["log_loss"], rel=1e-9)
+    assert found.fit_report_["before"]["log_loss"] == pytest.approx(
+        expected.fit_report_["before"]["log_loss"], rel=1e-9
+    )
 
 
 def test_blocks_in_several_orders_refuse_column_numbers(rows):

@@ -54,7 +54,7 @@ INPUTS = [
     ("apply c.json logits.npy --labels labels.npy -o labels.npy", "--output must be another file"),
     ("fit rows -o rows/c.json", "which lies inside 'rows'"),
     ("decide rows.csv --costs 0,1,1,1;1,0,1,1;1,1,0,1;1,1,1,0 -o rows.csv", "which is 'rows.csv'"),
-    ("monitor m.waiting.npz --state m.json", "--state must be a place apart from what is read"),
+    ("monitor m.json.waiting.npz --state m.json", "--state must be a place apart from what is read"),
 ]
 KINDS = [
     ("fit val.npz -m ts -o e.json", "Got 'e.json', which is an evaluation instead. To have it replaced"),

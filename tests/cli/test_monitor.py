@@ -264,3 +264,22 @@ def test_named_columns_of_batches_are_matched(refocal, folder):
     pd.DataFrame({"early": [0.5], "late": [0.5], "label": ["late"]}).to_csv("c.csv", index=False)
     code, _, err = refocal("monitor", "c.csv", "--probabilities", "--state", "1.json")
     assert (code, "'early' in one of them only" in err) == (1, True)
+
+
+def test_a_day_of_negative_labels_is_read_by_the_names_that_the_state_knows(refocal, folder):
+    pd.DataFrame({"p": [0.2, 0.7], "label": ["no", "yes"]}).to_csv("first.csv", index=False)
+    pd.DataFrame({"p": [0.3, 0.1], "label": ["no", "no"]}).to_csv("second.csv", index=False)
+    for file in ("first.csv", "second.csv"):
+        code, _, err = refocal("monitor", file, "--probability-column", "p", "--positive-label", "yes")
+        assert (code, err) == (0, "")
+    assert [each.rate.value for each in CalibrationMonitor.load("monitor.json").history()] == [0.5, 0.0]
+
+
+def test_columns_named_after_one_number_per_row_must_say_which_is_positive(refocal, folder):
+    pd.DataFrame({"p": [0.2, 0.7], "label": [0, 1]}).to_csv("first.csv", index=False)
+    pd.DataFrame({"yes": [0.3, 0.1], "no": [0.7, 0.9], "label": ["no", "yes"]}).to_csv("second.csv", index=False)
+    assert refocal("monitor", "first.csv", "--probability-column", "p")[0] == 0
+    code, _, err = refocal("monitor", "second.csv", "--probabilities")
+    assert (code, "must be of columns without names, as those before" in err, "--positive-label" in err) == (1, 1, 1)
+    assert refocal("monitor", "second.csv", "--probabilities", "--positive-label", "yes")[0] == 0
+    assert CalibrationMonitor.load("monitor.json").summary(1).mean_p == pytest.approx(0.2)

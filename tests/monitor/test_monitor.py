@@ -274,7 +274,7 @@ def test_labels_that_come_later_are_joined_by_id(tmp_path):
     assert_allclose(later.e_value, at_once.e_value, rtol=1e-12)
     assert_allclose([each.log_loss for each in later.history()], [each.log_loss for each in at_once.history()])
     later.save(tmp_path / "m.json")
-    assert not (tmp_path / "m.waiting.npz").exists()
+    assert not (tmp_path / "m.json.waiting.npz").exists()
 
 
 def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_path):
@@ -284,8 +284,8 @@ def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_pa
     loaded = CalibrationMonitor.load(tmp_path / "m.json")
     assert loaded.add_labels(["y"], [0]) == 1
     assert loaded.summary().first == "2026-05-01"
-    (tmp_path / "m.waiting.npz").unlink()
-    with pytest.warns(InputWarning, match="2 predictions wait for labels, but m.waiting.npz is missing"):
+    (tmp_path / "m.json.waiting.npz").unlink()
+    with pytest.warns(InputWarning, match="2 predictions wait for labels, but m.json.waiting.npz is missing"):
         CalibrationMonitor.load(tmp_path / "m.json")
 
 

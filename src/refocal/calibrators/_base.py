@@ -28,8 +28,9 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._groups import Groups, as_groups
+from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.class_order import named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 
-# Memory-mapped logits of at least this many bytes are processed in blocks.
-LARGE_MAP = 1 << 30
 # The weight, in rows, that some calibrators spread over all classes so that no probability is 0.
 FLOOR = 1e-3
 
@@ -168,9 +167,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
+        >>> from refocal.fitting.temperature import newton_temperature
         >>> rows = TemperatureScaling().dataset(np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), [0, 1, 1])
         >>> fitted = [TemperatureScaling().fit(rows), FocalTemperatureScaling(objective="nll").fit(rows)]
-        >>> rows.n_rows, fitted[0].temperature_ == rows.memo["temperature"].temperature
+        >>> rows.n_rows, fitted[0].temperature_ == newton_temperature(rows).temperature  # known already
         (3, True)
         """
         function = f"{type(self).__name__}.fit"
@@ -182,7 +182,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 X = X.with_groups(groups)
                 groups = None
             return self._block(self._own_rows(X, y, sample_weight, groups, function), function)
-        is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
+        is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of
 
@@ -349,7 +349,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_names(X, function)
             return X
         self._check_kind(X.input, function)
-        order = order_of_columns(self, X.class_names, function)
+        order = order_for(self, X, function)
         rows = X if order is None else X.reordered(order)
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]

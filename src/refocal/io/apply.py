@@ -316,7 +316,7 @@ def _write_file(
     notes = {MADE_FROM: made_from}
     rows_have_names = predict.reader.class_names is not None
     is_named = rows_have_names or named_classes(predict.calibrator) is not None
-    if ending == ".npz" and is_named and predict.calibrator.row_axes == 1:
+    if ending == ".npz" and is_named:
         notes[CLASS_NAMES] = json.dumps(names)
     form = _form_of(ending, rows_have_names)
 

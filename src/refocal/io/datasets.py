@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refocal._arrays import is_dask
+from refocal._clusters import UNNAMED
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
@@ -39,11 +40,13 @@ def blocks(
     first_label: int | None = None,
     positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: str | None = None,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
     A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
+    `clusters` is the name of the one of them that has the clusters of the rows, such as customers.
     With `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
     and may be in another order in each block. Rows whose label is `ignore_index` are left out.
 
@@ -83,6 +86,7 @@ def blocks(
         ignore_index=check_marks(ignore_index, "blocks"),
         skip_bad_rows=skip_bad_rows,
         function="blocks",
+        clusters=clusters,
     )
     return LocalDataset([PairsPart(pairs)], reader)
 
@@ -94,6 +98,7 @@ def rows_of(
     *,
     input: str = "logits",  # noqa: A002
     groups: Any = None,
+    clusters: Any = None,
     class_names: Sequence[str] | None = None,
     ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
@@ -102,7 +107,8 @@ def rows_of(
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
     `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions; `groups` is
-    a list of names. Of arrays `groups` is one more array, or several by their names. The columns of a DataFrame are
+    a list of names. Of arrays `groups` is one more array, or several by their names. `clusters`, of which rows are not
+    independent, are the name of a column, or one more array. The columns of a DataFrame are
     names of classes. Labels of columns without names stand for them in sorted order, as in memory, unless `class_names`
     gives another or they are column numbers.
 
@@ -129,8 +135,14 @@ def rows_of(
             ignore_index=check_marks(ignore_index, "fit"),
             sorts=names is None and class_names is None and not _are_column_numbers(labels, n_classes),
             skip_bad_rows=skip_bad_rows,
+            clusters=cluster_name,
+            clusters_are_groups=clusters_are_groups,
         )
 
+    cluster_name: str | None = None
+    clusters_are_groups = False
+    if clusters is not None:
+        cluster_name = clusters if isinstance(clusters, str) else UNNAMED
     columns = tuple(X.columns) if hasattr(X, "to_dask_array") and hasattr(X, "columns") else None
     if columns is not None and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
         # An array in memory knows its length, and that of the rows is then counted.
@@ -150,6 +162,9 @@ def rows_of(
         X = X.assign(**{PLACE: _places_of(X)}, **series, **places)  # noqa: N806
         y, sample_weight = (name if name in series else each for name, each in given.items())
         of_groups = [groups] if isinstance(groups, str) else list(groups or ())
+        if cluster_name is not None:
+            clusters_are_groups = cluster_name in of_groups
+            of_groups = list(dict.fromkeys([*of_groups, cluster_name]))
         named = [name for name in (y, sample_weight, *of_groups) if name is not None]
         missing = next((name for name in named if name not in X.columns), None)
         if missing is not None:
@@ -174,6 +189,8 @@ def rows_of(
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
+    if cluster_name is not None:
+        by_name[cluster_name] = clusters
     if is_dask(X):
         return _of_arrays(X, y, sample_weight, by_name, reader(n_classes, columns, y), client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"

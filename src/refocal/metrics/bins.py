@@ -479,6 +479,11 @@ def bins_of(rows: Predictions, *, n_bins: int, strategy: str = "quantile", kind:
     if kind == "confidence":
         confidence, correct = rows.confidence_on_device()
         return make_bins(confidence, correct, rows.weight, n_bins=n_bins, strategy=strategy)
+    return concatenate(parts_by_label(rows, n_bins=n_bins, strategy=strategy))
+
+
+def parts_by_label(rows: Predictions, *, n_bins: int, strategy: str) -> list[Bins]:
+    """The confidence of the rows of every predicted class, in bins of their own."""
     confidence, correct, predicted = rows.top
     parts = []
     for label in np.unique(predicted):
@@ -486,7 +491,7 @@ def bins_of(rows: Predictions, *, n_bins: int, strategy: str = "quantile", kind:
         weight = None if rows.weight is None else rows.weight[is_label]
         if weight is None or weight.sum() > 0:
             parts.append(make_bins(confidence[is_label], correct[is_label], weight, n_bins=n_bins, strategy=strategy))
-    return concatenate(parts)
+    return parts
 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:

@@ -57,9 +57,15 @@ def reliability(
     plot.description = (
         f"Reliability diagram, {title}: {len(bins)} bins of equal mass, {outside} of them outside the band of "
         f"calibrated predictions. Largest gap: {terms.probability} {percent(claimed)} %, "
-        f"{terms.outcome} {percent(true)} %, so the predictions there claim "
-        f"{'less' if true > claimed else 'more'} than is true."
+        f"{terms.outcome} {percent(true)} %."
     )
+    if outside:
+        farthest = max(bins, key=lambda point: max(point[3] - point[2], point[2] - point[4]))
+        is_less = farthest[2] > farthest[1]
+        plot.description += (
+            f" Farthest from the band: {terms.probability} {percent(farthest[1])} %, where the predictions claim "
+            f"{'less' if is_less else 'more'} than is true."
+        )
     below = []
     if is_small:
         axes = Axes()

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
+from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.rows.labels import (
     IgnoreIndex,
+    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
@@ -56,6 +58,7 @@ def read_rows(
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
     groups: Any = None,
+    clusters: Any = None,
     source: Origin | None = None,
 ) -> Predictions:
     """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments."""
@@ -83,10 +86,14 @@ def read_rows(
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
     if positive_label is None:
         checked = in_order_of_numbers(checked)
+    n_given = len(checked) if rows.kept is None else len(rows.kept)
+    some = slice(None) if rows.kept is None else rows.kept
     if groups:
-        columns = as_groups(groups, len(checked) if rows.kept is None else len(rows.kept), function)
-        some = slice(None) if rows.kept is None else rows.kept
+        columns = as_groups(groups, n_given, function)
         checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+    if clusters is not None:
+        numbers, name = as_clusters(clusters, n_given, function)
+        checked = replace(checked, clusters=numbers[some], cluster_name=name)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
@@ -163,12 +170,14 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
 
     Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has.
     """
+    groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
         "weight": raw.weight,
         "class_names": reader.class_names,
         "whole_names": reader.whole_names,
         "renormalise": reader.renormalise,
-        "groups": raw.groups,
+        "groups": groups,
+        "clusters": clusters,
         "source": reader.source,
     }
     values = raw.values[...] if hasattr(raw.values, "shape") else raw.values
@@ -195,7 +204,7 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
         return rows
     rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = label_key(reader.positive_label) in (0, 1)
+    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
     distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     named_rows = replace(rows, class_names=names)

@@ -219,7 +219,10 @@ class LabelRule:
         # Names that share a beginning may be written without it.
         start = shared_beginning(names)
         short = {label_key(str(name)[start:]): i for i, name in enumerate(names)} if start else {}
-        return (short if len(short) == len(names) else {}) | whole | known
+        called = (short if len(short) == len(names) else {}) | whole | known
+        if {*known} == {"True", "False"}:  # how a truth is stored does not matter
+            called |= {1: known["True"], 0: known["False"]}
+        return called
 
     @property
     def needs_distinct(self) -> bool:
@@ -484,6 +487,8 @@ def order_with_positive(
     wanted = label_key(positive)
     if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
         wanted = str(bool(wanted))
+    if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
+        wanted = _BOOLEAN_NUMBERS[wanted]
     by_number = LabelMap(2, None, rule.first_label or 0)
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:

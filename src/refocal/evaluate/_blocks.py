@@ -32,7 +32,7 @@ from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError, positive_ends
+from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError, positive_ends, share_ends
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
@@ -546,9 +546,7 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in covariances:
-            form = positive_ends if metric.range[0] == 0.0 and metric.unit == "" else None
-            means = [of_method.means[metric.name] for of_method in total.methods]
-            measured[metric.name] = [StreamedMetric(value, form=form) for value in means]
+            measured[metric.name] = [_streamed_mean(metric, of_method) for of_method in total.methods]
         elif metric.streamed is not None:
             answers = [metric.streamed(of_method) for of_method in total.methods]
             values = [answer for answer in answers if answer is not None and not math.isnan(answer.value)]
@@ -571,6 +569,18 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     for name, covariance in covariances.items():
         measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, total.n_clusters)
     return measured
+
+
+def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
+    """A mean over rows: a loss has an interval on the log scale, and a share Wilson's, as in memory."""
+    value = sums.means[metric.name]
+    if metric.range[0] != 0.0:
+        return StreamedMetric(value)
+    if metric.range[1] == 1.0:
+        bins = sums.bins
+        n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
+        return StreamedMetric(value, form=partial(share_ends, n_rows))
+    return StreamedMetric(value, form=positive_ends)
 
 
 def _with_intervals(

@@ -215,6 +215,16 @@ def effective_rows(weight: Vector) -> float:
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
+def share_ends(
+    n_rows: float, value: float, variance: float, level: float, n_clusters: int | None = None
+) -> tuple[float, float]:
+    """Wilson's interval of a share of rows, `n_rows` of them effectively where its variance is 0."""
+    of_row = value * (1.0 - value)
+    size = of_row / variance if variance > 0.0 and of_row > 0.0 else n_rows
+    interval = share_interval(value, size, level, n_clusters)
+    return interval.low, interval.high
+
+
 def positive_ends(value: float, variance: float, level: float, n_units: int | None = None) -> tuple[float, float]:
     """The ends value · exp(± t √variance / value) of a mean of positive terms, on the scale of its logarithm.
 
@@ -261,7 +271,7 @@ class MeanSummary:
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        return normal_difference(self.value, other.value, error, level, number_of(self.clusters, self.weight))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

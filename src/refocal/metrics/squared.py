@@ -21,7 +21,6 @@ from refocal.metrics.intervals import (
     PairedDifference,
     noise_of_clusters,
     normal_difference,
-    number_of,
 )
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
@@ -60,16 +59,13 @@ class SquaredSummary:
     bins: Bins
     rows: GapSquares | None = None
     clusters: ClusterNoise | None = None
-    n_units: int | None = None
-    """The clusters, or the effective rows of unequal weights; None of many equal rows."""
 
     @classmethod
     def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
         squares = gap_squares(rows, n_bins, function)
         noise = noise_of_clusters(debiased_model(squares.bins), rows)
-        n_units = number_of(rows.clusters, rows.weight)
-        return cls(squares.value, standard_error(squares), squares.bins, squares, noise, n_units)
+        return cls(squares.value, standard_error(squares), squares.bins, squares, noise)
 
     @classmethod
     def of_sums(cls, bins: Bins, residual: Vector, weight: Vector) -> SquaredSummary:
@@ -104,7 +100,8 @@ class SquaredSummary:
             error = standard_error(self.rows, other.rows)
         else:
             error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
-        return normal_difference(self.value, other.value, error, level, self.n_units)
+        n_clusters = None if self.clusters is None else self.clusters.n_clusters
+        return normal_difference(self.value, other.value, error, level, n_clusters)
 
 
 def squared_ece(

@@ -71,7 +71,8 @@ def test_sweep_and_table(refocal_paper, folder):
     whole = refocal_paper("table", "runs", "--claims")[1]
     assert whole == f"{layout.markdown(cells)}\n{claims_layout.claims_markdown(cells)}"
     assert (folder / "paper" / "table.md").read_text() == whole
-    assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{whole.strip()}\n\n{layout.END}\n"
+    in_short = layout.page_markdown(cells).strip()
+    assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{in_short}\n\n{layout.END}\n"
     assert refocal_paper("table", "runs", "--latex")[1] == (folder / "paper" / "table.tex").read_text()
     numbers = quoted_numbers(cells)
     assert json.loads(refocal_paper("claims", "runs", "--json")[1]) == numbers

@@ -10,6 +10,8 @@ from scipy.optimize import minimize
 
 from refocal.fitting.solver import LBFGS, FirstOrder, Newton, SecondOrder, Tolerance, _cubic_minimum, minimise
 
+pytestmark = pytest.mark.numerics
+
 ROWS = np.random.default_rng(0).normal(size=(30, 4))
 
 

@@ -214,7 +214,11 @@ def _group_row(group: Group, level: float, seed: int) -> GroupRow:
 def _difference(group: Group, level: float) -> Interval:
     """The mean probability of a group less its rate."""
     if group.bias is None:
-        return interval_of_shift(group.cells, level)
+        n_rows = int(group.cells.count.sum())
+        n_effective = float(group.cells.weight.sum()) ** 2 / float(group.cells.squared_weight.sum())
+        # Of rows of unequal weights the variance is known as well as from so many.
+        is_equal = n_effective > (1.0 - 1e-9) * n_rows
+        return interval_of_shift(group.cells, level, n_clusters=None if is_equal else max(int(n_effective), 2))
     if group.bias.n_clusters < 2:
         # One cluster says nothing about others: the rate may be any.
         total = float(group.cells.weight.sum())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_floating
+from refocal._clusters import as_clusters
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, order_for
@@ -222,6 +223,10 @@ def evaluate(
     several: dict[str, str] = {}
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
+        if clusters is not None:  # of rows, and so of all their labels
+            numbers, name = as_clusters(clusters, len(test), "evaluate")
+            test = replace(test, clusters=numbers, cluster_name=name)
+            clusters = None
         test = test.pooled()
     report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)

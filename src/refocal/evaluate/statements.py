@@ -38,7 +38,7 @@ from refocal._arrays import Indices, Vector, row_blocks
 from refocal.metrics import PairedDifference
 from refocal.metrics.influence import two_sided_p_value
 
-Key = TypeVar("Key", bound=Hashable)
+TestedT = TypeVar("TestedT", bound=Hashable)
 
 ONE_ERROR = two_sided_p_value(1.0)
 """The p-value of a difference that is as large as its standard error."""
@@ -73,13 +73,13 @@ def statement_levels(level: float, n_methods: int, n_groups: int, n_classes: int
     return StatementLevels(methods=of_family, of_one=of_family ** (1.0 / n_statements))
 
 
-def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+def holm(p_values: Mapping[TestedT, float]) -> dict[TestedT, float]:
     """The p-values adjusted so that any number of them may be compared with the level.
 
     >>> holm({"ts": 0.01, "auto": 0.04, "beta": 0.03})
     {'ts': 0.03, 'beta': 0.06, 'auto': 0.06}
     """
-    adjusted: dict[Key, float] = {}
+    adjusted: dict[TestedT, float] = {}
     highest = 0.0
     for i, key in enumerate(sorted(p_values, key=p_values.__getitem__)):
         highest = max(highest, min(1.0, (len(p_values) - i) * p_values[key]))

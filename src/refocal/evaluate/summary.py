@@ -254,7 +254,9 @@ def _unit_remark(evaluation: Evaluation) -> str:
     """Which unit intervals and tests rest on, and whether there are few of them."""
     few_clusters = 20  # the variance of fewer is known to a third at best
     n_clusters = int(evaluation.run[N_CLUSTERS])
-    said = f"Intervals and tests rest on {n_clusters:,} clusters of rows ({evaluation.run[UNIT]}), not on single rows"
+    what = "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
+    clusters = f"{n_clusters:,} clusters of {what} ({evaluation.run[UNIT]})"
+    said = f"Intervals and tests rest on {clusters}, not on single {what}"
     if n_clusters >= few_clusters:
         return f"{said}."
     return f"{said}; {n_clusters} are few: intervals of fewer than {few_clusters} clusters hold roughly."

@@ -19,7 +19,6 @@ from refocal.metrics.histogram_cells import ordered_key
 from refocal.rows import Predictions
 from refocal.rows.predictions import unit
 
-STRATEGIES = ("quantile", "uniform", "interpolated")
 NORMS = ("l1", "l2", "max")
 
 # Sums of weights that differ by less than this share of the total are equal: cumulative sums of float64 round.
@@ -415,7 +414,7 @@ def _quantile_bins_on_gpu(
 def check_binning(n_bins: Any, strategy: Any, function: str, norm: Any = "l1", norms: tuple[str, ...] = NORMS) -> None:
     """Check the options of `make_bins`, and of `norm_of_gaps`."""
     check_integer(n_bins, "n_bins", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
+    check_option(strategy, ("quantile", "uniform", "interpolated"), "strategy", function)
     check_option(norm, norms, "norm", function)
 
 

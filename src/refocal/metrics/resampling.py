@@ -16,7 +16,6 @@ Evaluate: TypeAlias = Callable[[Vector], Vector]
 """How often each row is drawn, (resamples, rows) ↦ the metric for each resample."""
 
 
-_ENTRIES = 1 << 21
 # Resamples with at most this number of entries are kept until others are drawn.
 _KEPT = 1 << 26
 
@@ -52,7 +51,8 @@ forget_resamples = _last_drawn.cache_clear
 
 def chunks(n_resamples: int, n: int) -> Iterator[int]:
     """Sizes that keep a (resamples, rows) matrix at some millions of entries."""
-    step = max(1, _ENTRIES // n)
+    most_entries = 1 << 21  # of the resamples that are drawn at a time
+    step = max(1, most_entries // n)
     for start in range(0, n_resamples, step):
         yield min(step, n_resamples - start)
 

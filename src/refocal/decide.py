@@ -404,6 +404,11 @@ def _interval_of_costs(
         squares_above = squares_above + (share * (high - range_mean)) ** 2
     margin_below = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_below)
     margin_above = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_above)
+    if excess is not None and limits[0] >= 0.0:
+        # A few costly rows of large weights, or of one cluster, skew the mean: its upper end is at least that on the
+        # scale of the logarithm, mean · exp(z error / mean).
+        relative_error = np.sqrt(variance) / np.where(mean > 0.0, mean, 1.0)
+        margin_above = np.maximum(margin_above, mean * np.expm1(np.minimum(z * relative_error, 50.0)))
     return CostIntervals(
         mean=mean,
         standard_error=np.sqrt(variance),

@@ -81,9 +81,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     input: str
     chain_: Chain
-    row_axes: ClassVar[int] = 1
-    """The axes of a row of scores: 1, the classes; or 2, the labels of a multi-label model and their classes."""
-
     needs_groups: ClassVar[bool] = False
     """Whether `fit` and the predicting methods also take the groups of the rows."""
 
@@ -146,7 +143,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def has_class_axis(self) -> bool:
         """Whether the input has an axis of classes or labels."""
-        return self.input != "log-odds" or self.row_axes == 2
+        return self.input != "log-odds"
+
+    def n_chain_classes(self, n_columns: int) -> int:
+        """The number of classes that the chain is about, where rows have so many columns."""
+        return n_columns
 
     def __sklearn_is_fitted__(self) -> bool:
         """A calibrator is fitted once it has a chain."""
@@ -216,6 +217,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 expected = "left out where X are Predictions, which have their own"
                 raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
         self._check_kind(rows.input, function)
+        if len(rows) == 0:
+            raise ShapeError("X", function, expected="of at least one row", got="none")
         if int(rows.labels.min()) == int(rows.labels.max()):
             got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
             raise LabelError("y", function, expected="of at least two classes", got=got)
@@ -294,6 +297,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.classes_[to_numpy(index)]
         return index
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of rows whose class is predicted, as in scikit-learn; Predictions have their own labels."""
+        if not isinstance(X, Predictions):
+            return float(super().score(X, y, sample_weight))
+        rows = self._own_rows(X, y, sample_weight, None, f"{type(self).__name__}.score")
+        return float(super().score(X, rows.classes[rows.labels], rows.weight))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""
         from refocal.calibrators.serialize import save
@@ -313,12 +323,16 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `class_axis` has the classes, or the labels of a multi-label model. For two classes the layer also takes one
         number per row, (N,), as `predict_proba` does.
         """
-        from refocal.nn import CalibrationLayer, MultiLabelLayer
-
         check_is_fitted(self)
-        layer = CalibrationLayer if self.row_axes == 1 else MultiLabelLayer
         n_classes = int(self.n_features_in_)
+        layer = self._layer_type()
         return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype, n_classes=n_classes)
+
+    def _layer_type(self) -> type[CalibrationLayer]:
+        """The kind of torch layer that applies the chain."""
+        from refocal.nn import CalibrationLayer
+
+        return CalibrationLayer
 
     @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:

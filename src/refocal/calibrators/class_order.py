@@ -88,11 +88,6 @@ class InOrder:
         """What the calibrator takes."""
         return self.calibrator.input
 
-    @property
-    def row_axes(self) -> int:
-        """The axes of a row of scores."""
-        return self.calibrator.row_axes
-
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
         """Log-probabilities (N, C) of checked logits, both in the order of the rows."""
         log_p = self.calibrator.log_proba_in_groups(logits[:, in_library_of(logits, self.order)], groups)

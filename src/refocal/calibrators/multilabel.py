@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets
 from refocal.rows.scores import column_names
+
+if TYPE_CHECKING:
+    from refocal.nn import CalibrationLayer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -68,7 +71,20 @@ class MultiLabelCalibration(Calibrator):
     method: str = "auto"
     per_label: bool = False
     input: str = setting.option("log-odds", "probabilities")
-    row_axes: ClassVar[int] = 2
+
+    @property
+    def has_class_axis(self) -> bool:
+        """Labels always have an axis."""
+        return True
+
+    def n_chain_classes(self, n_columns: int) -> int:
+        """Two: each of the columns is a label that applies or does not."""
+        return 2
+
+    def _layer_type(self) -> type[CalibrationLayer]:
+        from refocal.nn import MultiLabelLayer
+
+        return MultiLabelLayer
 
     @property
     def slope_(self) -> Vector:

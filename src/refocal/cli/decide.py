@@ -68,11 +68,13 @@ def decide(
     """
     import numpy as np
 
+    from refocal.calibrators import MultiLabelCalibration
+
     if output is not None:
         guard_output(output, [file], files=[calibrator, costs, scores.labels], function="refocal decide")
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    if fitted is not None and fitted.row_axes == 2:
+    if isinstance(fitted, MultiLabelCalibration):
         why = "a row has several labels, and decide takes one action for a row"
         raise UsageError(f"{calibrator}: a calibrator of several labels; {why}. Decide label by label in Python.")
     reading = scores.applied_to(fitted)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_floating, row_blocks
+from refocal.calibrators import MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
@@ -105,7 +106,7 @@ def _refuse_methods(rows: BlockedDataset, methods: Methods) -> None:
         if (calibrator.input == "probabilities") != (rows.input == "probabilities"):
             expected = f"{calibrator.input}, as the calibrator {name!r} takes"
             raise DataError("test", "evaluate", expected=expected, got=rows.input)
-        if calibrator.row_axes == 2:
+        if isinstance(calibrator, MultiLabelCalibration):
             expected = "of classes that exclude one another, for rows in blocks"
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
 
@@ -192,6 +193,11 @@ class TermSums:
         """The factor n / (n - 1) of n rows, effectively: what `metrics.influence` has for rows of the same weight."""
         squared_weight = float(self.products[0, -1, -1])
         return 1.0 / (1.0 - squared_weight / self.weight**2) if squared_weight < self.weight**2 else math.inf
+
+    def effective_rows(self, n_rows: int) -> int | None:
+        """From how many rows of equal weights the variances are known as well; None where weights are equal."""
+        n_effective = self.weight**2 / float(self.products[0, -1, -1])
+        return None if n_effective > (1.0 - 1e-9) * n_rows else max(int(n_effective), 2)
 
     @property
     def means(self) -> Vector:
@@ -566,8 +572,9 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
+    n_units = total.n_clusters if total.n_clusters is not None else total.terms.effective_rows(rows.n_rows)
     for name, covariance in covariances.items():
-        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, total.n_clusters)
+        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, n_units)
     return measured
 
 
@@ -584,7 +591,7 @@ def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
 
 
 def _with_intervals(
-    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_clusters: int | None
+    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_units: int | None
 ) -> list[StreamedMetric]:
     """The values of one metric for all methods, with summaries of this covariance.
 
@@ -594,7 +601,7 @@ def _with_intervals(
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
     root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_clusters))
+        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_units))
         for value, influence in zip(values, root, strict=True)
     ]
 

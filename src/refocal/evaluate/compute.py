@@ -14,7 +14,7 @@ import numpy as np
 from refocal._arrays import as_floating
 from refocal._clusters import as_clusters
 from refocal._validation import check_option
-from refocal.calibrators import Calibrator, TemperatureScaling
+from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, order_for
 from refocal.calibrators.description import is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
@@ -283,7 +283,8 @@ def _usable(
     usable: dict[str, Calibrator | None] = {}
     for name, calibrator in everything.items():
         with failures.of(name):
-            if calibrator is not None and calibrator.row_axes == 1:  # else of labels, measured label by label
+            # Those of labels are measured label by label.
+            if calibrator is not None and not isinstance(calibrator, MultiLabelCalibration):
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
                     raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
@@ -297,6 +298,8 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
     if not isinstance(rows, (Predictions, MultiLabelPredictions, BlockedDataset)):
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
+    if not isinstance(rows, BlockedDataset) and len(rows) == 0:
+        raise ShapeError(argument, function, expected="of at least one row", got="none")
 
 
 def _check_calibrators(calibrators: Any) -> None:
@@ -326,7 +329,7 @@ def _in_order(
     """The methods, of which those that know the classes in another order see the columns in theirs."""
     methods: dict[str, Calibrator | InOrder | None] = dict(usable)
     for name, calibrator in usable.items():
-        if calibrator is None or calibrator.row_axes != 1:
+        if calibrator is None or isinstance(calibrator, MultiLabelCalibration):
             continue
         order = order_for(calibrator, about, "evaluate")
         if order is not None:

@@ -141,11 +141,11 @@ def rows_of_a_block(n_classes: int) -> int:
 
 
 def array_parts(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, row_axes: int = 1
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, *, several_labels: bool = False
 ) -> list[ArrayPart]:
     """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole.
 
-    With two `row_axes` each entry of the values has a label.
+    With `several_labels` each entry of the values has a label, otherwise each row.
     """
     n_rows = int(values.shape[0])
 
@@ -154,7 +154,7 @@ def array_parts(
         check_shape(array, shape, what, "fit", ", one for each row" if len(shape) == 1 else "")
         return Mapped.of(array)
 
-    of_labels = tuple(map(int, values.shape[:row_axes]))
+    of_labels = tuple(map(int, values.shape[: 2 if several_labels else 1]))
     arrays = (Mapped.of(values), checked(labels, "y", of_labels), checked(weight, "sample_weight"),
               {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
@@ -275,9 +275,11 @@ class Table(Contents):
         n_rows = 100_000  # ids that repeat do so among as many rows
         values: dict[str, set[Any]] = {name: set() for name in names}
         n_known = dict.fromkeys(names, 0)
+        self.kept = {*names}  # nobody asks for them: they may hold anything
         for first, batch in self.batches(names, FIRST_ROWS) if names else ():
             for name in names:
-                known = [value for value in plain(batch[name]).tolist() if value == value and value not in (None, "")]
+                cells = plain(batch[name]).tolist()
+                known = [cell for cell in cells if isinstance(cell, (str, int, float)) and cell == cell and cell != ""]
                 values[name].update(known)
                 n_known[name] += len(known)
                 # A column of one value alone names nothing.

@@ -270,8 +270,10 @@ def open_source(place: str, query: Query) -> Opened:
     return Opened(columns, raw, [], names, "".join(columns.labels[:1]))
 
 
-def open_parts(path: str | os.PathLike[str], query: Query, row_axes: int = 1) -> tuple[Sequence[Part], RowReader]:
-    """The parts of a data set, and how their rows are understood; with two `row_axes` rows have several labels."""
+def open_parts(
+    path: str | os.PathLike[str], query: Query, *, several_labels: bool = False
+) -> tuple[Sequence[Part], RowReader]:
+    """The parts of a data set, and how their rows are understood; `several_labels`: one for each column."""
     place = os.fspath(path)
     opened = open_source(place, query)
     if opened.raw is None:
@@ -284,7 +286,7 @@ def open_parts(path: str | os.PathLike[str], query: Query, row_axes: int = 1) ->
     if counted is None:
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
-    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, row_axes)
+    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, several_labels=several_labels)
     return parts, _reader(place, opened, query, counted)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, number_of, wilson
 from refocal.rows import Predictions
-from refocal.rows.gate import in_column_order
+from refocal.rows.gate import in_column_order, names_of_columns
+from refocal.rows.labels import column_order
+from refocal.rows.scores import column_names
 
 __all__ = [
     "ABSTAIN",
@@ -129,12 +131,13 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     array([ 0, -1,  1])
     """
     function = "best_actions"
+    names = _class_names(probabilities, probabilities)
     given = as_array(in_column_order(probabilities), "probabilities", function)
     if given.ndim == 1:
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:
         p = check_probabilities(given, "probabilities", function)
-    table = check_costs(costs, int(p.shape[-1]), function)
+    table = check_costs(costs, int(p.shape[-1]), function, names)
     return cheapest(p, table, check_abstain(abstain, tuple(p.shape[:-1]), function))
 
 
@@ -163,8 +166,17 @@ def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
     return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, abstention_cost, cost))
 
 
-def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
-    """A matrix of finite costs with a row for each class."""
+def _class_names(rows: Any, probabilities: Any) -> Sequence[Any] | None:
+    """The names of the classes: of Predictions, or of the columns of a data frame; None where they have none."""
+    return rows.class_names if isinstance(rows, Predictions) else names_of_columns(column_names(probabilities))[0]
+
+
+def check_costs(costs: Any, n_classes: int, function: str, class_names: Sequence[Any] | None = None) -> Vector:
+    """A matrix of finite costs with a row for each class; rows of a data frame are matched with named classes."""
+    rows = getattr(costs, "index", None)
+    if class_names is not None and rows is not None and getattr(rows.dtype, "kind", "O") not in "iu":
+        order = column_order([str(name) for name in rows], [str(name) for name in class_names], function)
+        costs = costs if order is None else costs.iloc[order]
     table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
@@ -233,7 +245,7 @@ def evaluate_decisions(
     function = "evaluate_decisions"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
-    table = check_costs(costs, rows.n_classes, function)
+    table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
     price = check_abstain(abstain, shape, function)
     if price is not None and price.ndim and sample_weight is not None:
@@ -392,6 +404,11 @@ def _interval_of_costs(
         squares_above = squares_above + (share * (high - range_mean)) ** 2
     margin_below = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_below)
     margin_above = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_above)
+    if excess is not None and limits[0] >= 0.0:
+        # A few costly rows of large weights, or of one cluster, skew the mean: its upper end is at least that on the
+        # scale of the logarithm, mean · exp(z error / mean).
+        relative_error = np.sqrt(variance) / np.where(mean > 0.0, mean, 1.0)
+        margin_above = np.maximum(margin_above, mean * np.expm1(np.minimum(z * relative_error, 50.0)))
     return CostIntervals(
         mean=mean,
         standard_error=np.sqrt(variance),
@@ -592,7 +609,9 @@ def automation_curve(
     check_integer(n_points, "n_points", function)
     price = check_number(abstain, "abstain", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
-    table = 1.0 - np.eye(rows.n_classes) if costs is None else check_costs(costs, rows.n_classes, function)
+    table: Vector = 1.0 - np.eye(rows.n_classes)
+    if costs is not None:
+        table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     decided = _decide(rows, table, None)
     weight = rows.weights
     order = np.argsort(decided.expected_cost, kind="stable")

@@ -102,11 +102,9 @@ def test_clusters_that_move_together_widen_intervals():
     rows = Predictions.from_logits(logits, labels).with_groups({"region": region})
     plain = evaluate(rows, {}, n_resamples=50).before
     together = evaluate(rows, {}, clusters=cluster, n_resamples=50).before
-    width = {
-        name: [each.measures[name].high - each.measures[name].low for each in (plain, together)]
-        for name in ("mean_bias", "log_loss", "ece")
-    }
-    assert all(wide > 1.3 * narrow for narrow, wide in width.values()), width
+    for name, least in (("mean_bias", 2.0), ("log_loss", 1.1), ("ece", 1.5)):
+        narrow, wide = (each.measures[name].high - each.measures[name].low for each in (plain, together))
+        assert wide > least * narrow, name
     groups = [{row.name: row.difference.high - row.difference.low for row in each.groups} for each in (plain, together)]
     assert all(groups[1][name] > 1.3 * groups[0][name] for name in groups[0])
     bands = [np.subtract(each.reliability.high, each.reliability.low).mean() for each in (plain, together)]
@@ -234,6 +232,9 @@ def test_ids_that_repeat_are_noticed_unless_clusters_are_named(table):
         named = evaluate(read(folder / "rows.csv", clusters="customer_id"), {}, n_resamples=10)
         evaluate(rows.with_clusters(rows.labels), {}, n_resamples=10)
     assert any("30 clusters of rows (customer_id)" in line for line in remarks(named))
+    lines = ['{"p": 0.2, "label": 0, "user_id": [1]}', '{"p": 0.4, "label": 1, "user_id": "a"}']
+    (folder / "mixed.jsonl").write_text("\n".join(2 * [*lines, '{"p": 0.6, "label": 1, "user_id": null}']))
+    assert read(folder / "mixed.jsonl").source.repeated_id == ""
     pd.read_csv(folder / "rows.csv").rename(columns={"customer_id": "age"}).to_csv(folder / "age.csv", index=False)
     assert read(folder / "age.csv").source.repeated_id == ""
 

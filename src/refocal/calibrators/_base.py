@@ -217,6 +217,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 expected = "left out where X are Predictions, which have their own"
                 raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
         self._check_kind(rows.input, function)
+        if len(rows) == 0:
+            raise ShapeError("X", function, expected="of at least one row", got="none")
         if int(rows.labels.min()) == int(rows.labels.max()):
             got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
             raise LabelError("y", function, expected="of at least two classes", got=got)
@@ -294,6 +296,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
         return index
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of rows whose class is predicted, as in scikit-learn; Predictions have their own labels."""
+        if not isinstance(X, Predictions):
+            return float(super().score(X, y, sample_weight))
+        rows = self._own_rows(X, y, sample_weight, None, f"{type(self).__name__}.score")
+        return float(super().score(X, rows.classes[rows.labels], rows.weight))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""

@@ -97,8 +97,11 @@ def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None
     return ClassRow(label, int(n_rows), int(n_predicted), precision, mean_confidence, ece, detail)
 
 
-def classes_of(rows: Predictions) -> list[ClassRow]:
-    """All classes of rows in memory, or those with the most rows where there are too many to show."""
+def classes_of(rows: Predictions, numbers: Indices) -> list[ClassRow]:
+    """All classes of rows in memory, or those with the most rows where there are too many to show.
+
+    `numbers` are those of the rows among all that were given.
+    """
     confidence, _, predicted = rows.top
     counts = count_classes(rows)
     confusions = _confusions(rows.labels, predicted)
@@ -117,7 +120,7 @@ def classes_of(rows: Predictions) -> list[ClassRow]:
             apart.rate.round(4).tolist(),
             confusions.get((0, label), []),
             confusions.get((1, label), []),
-            wrong[np.argsort(-confidence[wrong], kind="stable")[:MOST_EXAMPLES]].tolist(),
+            numbers[wrong[np.argsort(-confidence[wrong], kind="stable")[:MOST_EXAMPLES]]].tolist(),
         )
         classes.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))
     return classes

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._groups import Groups, as_groups
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import InOrder
@@ -46,8 +47,11 @@ def measure_in_memory(
     clusters: Any,
 ) -> Results:
     """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
+    measured = test.groups
     if groups is not None:
-        test = test.with_groups(groups)
+        measured = as_groups(groups, len(test), "evaluate")
+        # A calibrator of groups is applied to those of the rows, whichever are measured.
+        test = test.with_groups({**test.groups, **measured})
     if clusters is not None:
         test = test.with_clusters(clusters)
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
@@ -57,18 +61,26 @@ def measure_in_memory(
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         with attempt(name):
-            results[name] = _measure_method(test, calibrator, model_log_p, n_resamples, seed)
+            results[name] = _measure_method(test, calibrator, model_log_p, measured, n_resamples, seed)
     forget_resamples()
     n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
     notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
-    n_groups = sum(len(np.unique(column)) for column in test.groups.values())
+    n_groups = sum(len(np.unique(column)) for column in measured.values())
     return Results(results, len(test), list(test.groups), n_groups, notes)
 
 
 def _measure_method(
-    test: Predictions, calibrator: Calibrator | InOrder | None, model_log_p: NDArray[Any], n_resamples: int, seed: int
+    test: Predictions,
+    calibrator: Calibrator | InOrder | None,
+    model_log_p: NDArray[Any],
+    groups: Groups,
+    n_resamples: int,
+    seed: int,
 ) -> Result:
-    """Every metric of one method; `model_log_p` are the log-probabilities of the model itself."""
+    """Every metric of one method, and what it does in each of the `groups`.
+
+    `model_log_p` are the log-probabilities of the model itself.
+    """
     start = time.perf_counter()
     log_p = model_log_p if calibrator is None else log_proba(test, calibrator)
     predicted = Predicted.by(log_p, test)
@@ -96,7 +108,7 @@ def _measure_method(
         histogram=_confidence_histogram(predicted.rows),
         seconds=seconds,
         score=None if calibrator is None else _score_test(test, model_log_p, log_p),
-        details=partial(_details_of, test, calibrator, seed),
+        details=partial(_details_of, test, calibrator, groups, seed),
     )
 
 
@@ -121,13 +133,15 @@ def _confidence_histogram(rows: Predictions) -> Histogram:
     return Histogram(details.EDGES.tolist(), right.tolist(), wrong.tolist())
 
 
-def _details_of(test: Predictions, calibrator: Calibrator | InOrder | None, seed: int, level: float) -> Details:
+def _details_of(
+    test: Predictions, calibrator: Calibrator | InOrder | None, measured: Groups, seed: int, level: float
+) -> Details:
     """Classes, groups and decisions, from new predictions."""
     rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight, clusters=test.clusters)
     positive = rows.of_positive()
-    groups = details.groups_of(positive, test.groups)
+    groups = details.groups_of(positive, measured)
     return Details(
-        classes=details.classes_of(rows),
+        classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
         decisions=details.decision_table(details.sum_decisions(positive) / positive.weights.sum()),
     )

@@ -298,6 +298,8 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
     if not isinstance(rows, (Predictions, MultiLabelPredictions, BlockedDataset)):
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
+    if not isinstance(rows, BlockedDataset) and len(rows) == 0:
+        raise ShapeError(argument, function, expected="of at least one row", got="none")
 
 
 def _check_calibrators(calibrators: Any) -> None:

@@ -19,7 +19,7 @@ from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
-from refocal.rows import RawRows, RowReader
+from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
 from refocal.rows.scores import column_names
@@ -65,6 +65,9 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
+    if any(isinstance(pair, Predictions) for pair in pairs):
+        expected = "pairs of logits and labels, with weights or without"
+        raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
     scores = next((pair[0] for pair in pairs if n_columns(np.shape(pair[0])) is not None), None)
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")

@@ -275,9 +275,11 @@ class Table(Contents):
         n_rows = 100_000  # ids that repeat do so among as many rows
         values: dict[str, set[Any]] = {name: set() for name in names}
         n_known = dict.fromkeys(names, 0)
+        self.kept = {*names}  # nobody asks for them: they may hold anything
         for first, batch in self.batches(names, FIRST_ROWS) if names else ():
             for name in names:
-                known = [value for value in plain(batch[name]).tolist() if value == value and value not in (None, "")]
+                cells = plain(batch[name]).tolist()
+                known = [cell for cell in cells if isinstance(cell, (str, int, float)) and cell == cell and cell != ""]
                 values[name].update(known)
                 n_known[name] += len(known)
                 # A column of one value alone names nothing.

@@ -68,7 +68,8 @@ def read_probabilities(
     `labels_name`; `class_names` are those of columns that have none of their own.
     """
     if isinstance(y_true, Predictions):
-        _refuse_more(function, probabilities=probabilities, sample_weight=sample_weight, ignore_index=ignore_index)
+        more = {"probabilities": probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
+        _check_alone(y_true, function, **more)
         rows = y_true.as_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, probabilities, sample_weight)
@@ -96,7 +97,7 @@ def read_log_probabilities(
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Predictions):
         more = {"log_probabilities": log_probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
-        _refuse_more(function, **more)
+        _check_alone(y_true, function, **more)
         rows = y_true.as_log_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, log_probabilities, sample_weight)
@@ -116,13 +117,15 @@ def read_log_probabilities(
     return probability_rows(rows.labels, values, rows.weight, "log-probabilities", clusters=rows.clusters)
 
 
-def _refuse_more(function: str, **given: Any) -> None:
-    """Refuse what Predictions have of their own."""
+def _check_alone(rows: Predictions, function: str, **given: Any) -> None:
+    """Refuse what Predictions have of their own, and Predictions of no rows."""
     for argument, value in given.items():
         is_empty = isinstance(value, tuple) and not value
         if value is not None and not is_empty:
             expected = "left out where y_true are Predictions, which have their own"
             raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
+    if len(rows) == 0:
+        raise ShapeError("y_true", function, expected="of at least one row", got="none")
 
 
 def check_level(value: Any, function: str) -> float:
@@ -137,6 +140,17 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     # A row of weight 0, as of a resample, has no say even if its term is infinite.
     used = weight > 0
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
+
+
+def _refuse_one_hot(labels: Array, p: Matrix, argument: str, function: str) -> None:
+    """Labels (N, K) of which each row has a single one, of probabilities that sum to 1: classes, not several labels."""
+    if labels.ndim < 2 or labels.shape[-1] < 2 or labels.dtype.kind not in "biuf":
+        return
+    is_one_hot = ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=-1) == 1).all()
+    if is_one_hot and bool((abs(p.sum(axis=-1) - 1.0) <= SUM_TOLERANCE).all()):
+        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
+        got = "one-hot labels of classes whose probabilities sum to 1"
+        raise LabelError(argument, function, expected=expected, got=got)
 
 
 def read(
@@ -212,6 +226,7 @@ def _flat_rows(array: Array, labels: Array, argument: str, of_labels: str, funct
     shape = tuple(array.shape)
     if array.ndim == labels.ndim:
         check_shape(labels, shape, of_labels, function)
+        _refuse_one_hot(labels, array, of_labels, function)
         of_class_1: Matrix = array.reshape(-1)
         return of_class_1
     if array.ndim < 2 or shape[-1] < 2:

@@ -140,8 +140,8 @@ def squared_ece_difference(
     """Squared calibration error of `first` minus that of `second` on the same rows, with interval and p-value.
 
     Which of two sets of predictions is better calibrated? A bootstrap of the difference of two ECEs does not hold its
-    level, since each has a bias of its own; the difference of these has none, and the normal approximation covers
-    93 to 97 % (benchmarks/results/metrics.md). `clusters` as for `bootstrap_interval`.
+    level, since each has a bias of its own; the difference of these has none (its coverage is in
+    benchmarks/results/interval_coverage.md). `clusters` as for `bootstrap_interval`.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(4, 1, 2000)

@@ -94,6 +94,8 @@ def read_rows(
     if clusters is not None:
         numbers, name = as_clusters(clusters, n_given, function)
         checked = replace(checked, clusters=numbers[some], cluster_name=name)
+    if rows.kept is not None:
+        checked = replace(checked, row_numbers=np.flatnonzero(rows.kept))
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 

@@ -26,7 +26,7 @@ from refocal._arrays import (
 from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
 from refocal._validation import check_number
-from refocal.errors import ParameterError
+from refocal.errors import ParameterError, ShapeError
 from refocal.maps.softmax import log_softmax
 from refocal.rows.labels import IgnoreIndex, LabelMap, column_order
 from refocal.rows.scores import model_log_probabilities
@@ -112,6 +112,8 @@ class CheckedRows:
     """The number of each row's cluster, from 0 on, (N,): rows of one cluster are not independent of one another."""
     cluster_name: str = ""
     """What the clusters are: the name of their column."""
+    row_numbers: Indices | None = None
+    """The number of each row among those that were given, from 0 on; None where these are all of them, in order."""
 
     @property
     def n_classes(self) -> int:
@@ -121,8 +123,16 @@ class CheckedRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: Indices) -> Self:
-        """Some of the rows, possibly repeated."""
+    @property
+    def numbers(self) -> Indices:
+        """The number of each row among those that were given."""
+        return np.arange(len(self)) if self.row_numbers is None else self.row_numbers
+
+    def take(self, rows: Any) -> Self:
+        """Some of the rows, possibly repeated: indices, flags or a slice."""
+        if np.ndim(rows) == 0 and not isinstance(rows, slice):
+            expected = "one-dimensional: indices or flags of rows"
+            raise ShapeError("rows", f"{type(self).__name__}.take", expected=expected, got=repr(rows))
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
         clusters = None if self.clusters is None else self.clusters[rows]
@@ -133,6 +143,7 @@ class CheckedRows:
             weight=weight,
             groups=groups,
             clusters=clusters,
+            row_numbers=self.numbers[rows],
         )
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
@@ -149,6 +160,10 @@ class CheckedRows:
 
     def reordered(self, order: Indices) -> Self:
         """The same rows with the columns in another order; `order` has their present positions."""
+        order = np.asarray(order)
+        if not np.array_equal(np.sort(order), np.arange(self.n_classes)):
+            expected = f"the numbers of all {self.n_classes} columns, each once"
+            raise ShapeError("order", f"{type(self).__name__}.reordered", expected=expected, got=str(order.tolist()))
         values = self.values[:, in_library_of(self.values, order)]
         labels = np.argsort(order)[self.labels] if self.labels.ndim == 1 else self.labels[:, order]
         names = None if self.class_names is None else tuple(self.class_names[i] for i in order)

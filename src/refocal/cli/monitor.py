@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
@@ -67,11 +67,31 @@ def monitor(
             ),
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        Option(
+            "--cluster", metavar="NAME", help="Column with the period of each row, such as day, in files of several."
+        ),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        Option("--groups", metavar="NAME", help="Column with groups that are watched by themselves too."),
+    ] = None,
+    independent: Annotated[
+        bool,
+        Option(
+            "--independent",
+            help=(
+                "For a new state: rows are independent even within a period, so that an earlier alarm is possible. By "
+                "default whole periods are."
+            ),
+        ),
+    ] = False,
     alpha: Annotated[
         float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
     ] = None,
     restart: Annotated[
-        bool, Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
+        bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
     ] = False,
     fail_if_alarm: Annotated[
         bool, Option("--fail-if-alarm", help="Exit code 3 if the advice is to recalibrate.")
@@ -96,8 +116,12 @@ def monitor(
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
     settings: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
+    if independent:
+        settings["independent"] = True
     if state.is_file() and settings:
-        raise UsageError(f"--alpha is for a new state; {state} has its own.")
+        raise UsageError(f"--{next(iter(settings))} is for a new state; {state} has its own.")
+    if cluster is not None and period is not None:
+        raise UsageError("--cluster names the period of each row; leave out --period.")
     watched = made.load(state) if state.is_file() else made(**settings)
     for file in merge or []:
         with about(file):
@@ -108,8 +132,10 @@ def monitor(
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
+    columns = Columns(ids, cluster, tuple(groups or ()))
     notes = [
-        _add(watched, file, period or refocal.io.files.stem_of(file), ids, fitted, reading) for file in batches or []
+        _add(watched, file, period or refocal.io.files.stem_of(file), columns, fitted, reading)
+        for file in batches or []
     ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
@@ -117,13 +143,23 @@ def monitor(
     history = watched.history()
     if output is not None and history:
         refocal.report.write_monitor_page(watched, output, title=state.stem)
+    trust = watched.trust()
     result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
+            "alarms": [asdict(alarm) for alarm in watched.alarms], "independent": watched.independent,
+            "expected": [asdict(each) for each in watched.expected()],
+            "trust": None if trust is None else trust.sentence,
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
         table = refocal.report.details.periods_table(history[-SHOWN:], watched.compared)
         print_table([name for name in table[0] if name not in LEFT_OUT], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
+    if watched.n_waiting and watched.expected():
+        last = watched.expected()[-1]
+        expected = f"accuracy {100 * last.expected_accuracy:.2f} %, log-loss {last.expected_log_loss:.4f}"
+        waiting.append(f"Expected of {last.period}, if the probabilities are right: {expected}.")
+    if trust is not None and watched.n_waiting:
+        waiting.append(trust.sentence)
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
     if output is not None and not history:
         say(f"No {output} yet: a page needs rows with labels.")
@@ -131,21 +167,31 @@ def monitor(
         raise Exit(ALARM)
 
 
+class Columns(NamedTuple):
+    """The columns of a batch besides scores and labels."""
+
+    ids: str | None
+    cluster: str | None
+    groups: tuple[str, ...]
+
+
 def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
-    period: str | None,
-    ids: str | None,
+    period: str,
+    columns: Columns,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:
-    """Add a batch, whose period is by default called as the file is; says what became of it."""
-    period = period or refocal.io.files.stem_of(file)
+    """Add a batch; says what became of it."""
+    ids = columns.ids
     groups = reading.get("groups", [])
     has_ids = ids is not None and ids in refocal.io.readers.names_in(file)
-    raw, reader = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if has_ids else reading, fitted)
+    further = [*columns.groups, *([ids] if has_ids else []), *([columns.cluster] if columns.cluster else [])]
+    if further:
+        reading = reading | {"groups": [*dict.fromkeys([*groups, *further])]}
+    raw, reader = options.read_unchecked(file, reading, fitted)
     names = raw.groups.get(str(ids))
-    raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name in groups})
     if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
     if raw.labels is None and names is None:
@@ -157,17 +203,22 @@ def _add(
         reader = replace(reader, class_names=known)
     with about(file):
         rows = options.checked(raw, reader, fitted).in_order_of(known)
+        of_rows = {name: column for name, column in rows.groups.items() if name in columns.groups}
+        clusters = rows.groups.get(columns.cluster) if columns.cluster else None
+        when: dict[str, Any] = {"period": period} if clusters is None else {"clusters": clusters.tolist()}
+        place = period if clusters is None else f"{len({*clusters.tolist()}):,} periods of {columns.cluster}"
+        rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
         if reader.positive_label is not None:  # which says what one number per row was about before
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
-            predicted = replace(rows, values=p, input="probabilities")
-            counted = f"{watched.update(predicted, period=period):,} rows counted in {period}{again}"
+            predicted = replace(rows, values=p, input="probabilities", groups=of_rows)
+            counted = f"{watched.update(predicted, **when):,} rows counted in {place}{again}"
             return f"{file}: {counted}. Read {rows.described()}."
-        watched.update(replace(rows, values=p, input="probabilities"), ids=names, period=period)
-        return f"{file}: {len(p):,} rows wait for labels in {period}. Read {rows.described()}."
+        watched.update(replace(rows, values=p, input="probabilities", groups=of_rows), ids=names, **when)
+        return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
 
 
 def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:

@@ -69,13 +69,11 @@ def monitor(
     ] = None,
     cluster: Annotated[
         str | None,
-        Option(
-            "--cluster", metavar="NAME", help="Column with the period of each row, such as day, in files of several."
-        ),
+        Option("--cluster", metavar="NAME", help="Column with the period of each row, such as day."),
     ] = None,
     groups: Annotated[
         list[str] | None,
-        Option("--groups", metavar="NAME", help="Column with groups that are watched by themselves too."),
+        Option("--groups", metavar="NAME", help="Column with groups to watch separately."),
     ] = None,
     independent: Annotated[
         bool,

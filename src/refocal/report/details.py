@@ -15,7 +15,7 @@ from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
-from refocal.monitor import WindowSummary
+from refocal.monitor import Alarm, CalibrationMonitor, ExpectedPerformance, WindowSummary
 
 LONGEST_SNIPPET = 20_000
 # Bytes of a calibrator that a page carries along.
@@ -159,6 +159,43 @@ def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -
             "by chance %": percent(each.ece_by_chance),
         }
         for each in history
+    ]
+
+
+def alarms_table(alarms: Sequence[Alarm]) -> list[dict[str, str]]:
+    """The alarms of a monitor as rows of text."""
+    return [
+        {
+            "alarm": alarm.period,
+            "e-value": f"{alarm.e_value:.3g}",
+            "rows": f"{alarm.n_rows:,}",
+            "what moved": "; ".join(alarm.moved),
+            "since about": alarm.since,
+            "acknowledged": alarm.acknowledged or "no",
+        }
+        for alarm in alarms
+    ]
+
+
+def streams_table(monitor: CalibrationMonitor) -> list[dict[str, str]]:
+    """The streams of a monitor with their e-values, largest first."""
+    streams = sorted(monitor.streams().items(), key=lambda entry: -entry[1])
+    return [{"stream": name.replace("/", ": ", 1), "e-value": f"{e_value:.3g}"} for name, e_value in streams]
+
+
+def expected_table(expected: Sequence[ExpectedPerformance]) -> list[dict[str, str]]:
+    """What the predictions of periods say about their performance, and what labels said."""
+    return [
+        {
+            "period": each.period,
+            "rows": f"{each.n_predicted:,}",
+            "labelled": f"{each.n_labelled:,}",
+            "expected accuracy %": percent(each.expected_accuracy),
+            "accuracy %": "" if each.accuracy is None else percent(each.accuracy),
+            "expected log-loss": f"{each.expected_log_loss:.4f}",
+            "log-loss": "" if each.log_loss is None else f"{each.log_loss:.4f}",
+        }
+        for each in expected
     ]
 
 

@@ -14,6 +14,9 @@ from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 
+# The shares of so many classes are kept in a report, for `Calibrator.adapt`.
+MOST_SHARES = 1_000
+
 
 class Fitted(NamedTuple):
     """The result of a fit: the chain, how a search found it, and further entries of the report."""
@@ -62,14 +65,18 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     if after is None:
         after = measured[-1]
     dataset.memo["before"] = dict(before)
+    shares: list[float] = []
     counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
     if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
         rows = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
         counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
+        if dataset.n_classes <= MOST_SHARES:
+            shares = [float(f"{share:.6g}") for share in rows / rows.sum()]
     return {
         "n_samples": dataset.n_rows,
         "n_classes": dataset.n_classes,
         **{name: count for name, count in counted.items() if count},
+        **({"class_shares": shares} if shares else {}),
         "before": before,
         "after": after,
         "accuracy_change": after["accuracy"] - before["accuracy"],

@@ -114,6 +114,11 @@ class Stream:
         if len(self.begun) > MOST_STARTS:
             self._join()
 
+    def copied(self) -> Stream:
+        """Another stream of the same capital."""
+        lists = ([*self.log_weight], [*self.s], [*self.v], [*self.begun])
+        return Stream(*lists, self.n_entered, self.residual, self.information)
+
     def scaled(self, share: float) -> Stream:
         """The same strategies with a part of the capital; nothing is kept back."""
         log_weight = [weight + math.log(share) for weight in self.log_weight]
@@ -195,6 +200,10 @@ class BatchTest:
                 self._begin(name)
         for name, (residual, information) in sums.items():
             self.streams[name].add(residual, information)
+
+    def copied(self) -> BatchTest:
+        """Another test of the same capital."""
+        return BatchTest({name: stream.copied() for name, stream in self.streams.items()}, dict(self.log_share))
 
     def _begin(self, name: str) -> None:
         """A new stream gets an equal part of the present capital of its family, a new family one of all.

@@ -452,11 +452,11 @@ class History:
         if period.has_entered and period.first != self.last:
             return
         if period.first == self.last:
-            self.test = copy.deepcopy(self.before)
+            self.test = self.before.copied()
             self.path = self.path[:-1]
             self.n_entered += n_new
         else:
-            self.before = copy.deepcopy(self.test)
+            self.before = self.test.copied()
             self.n_entered += period.n
         sums = {name: (pair[0], pair[1]) for name, pair in period.sums.items()}
         self.test.add(self._within_limits(sums))

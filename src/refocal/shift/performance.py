@@ -103,11 +103,14 @@ def performance_of(
     predicted = p.argmax(axis=1)
     action = None if table is None else np.argmin(p @ table, axis=1)
     drawn: dict[str, list[float]] = {}
+    beliefs: dict[str, list[float]] = {}
     for log_q in replicates:
-        labels = _drawn_labels(np.exp(log_q), rng)
+        q = np.exp(log_q)
+        labels = _drawn_labels(q, rng)
         for name, value in _measures(log_p, p, labels, predicted, table, action).items():
             drawn.setdefault(name, []).append(value)
-    mean = _expected(log_p, p, predicted, table, action)
+        for name, value in _expected(log_p, p, q, predicted, table, action).items():
+            beliefs.setdefault(name, []).append(value)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
         confusion[:, k] = p[predicted == k].sum(axis=0) / n
@@ -116,7 +119,8 @@ def performance_of(
         tail = 0.5 * (1.0 - level)
         values = np.array(drawn[name])
         low, high = np.quantile(values, [tail, 1.0 - tail])
-        value = mean.get(name, float(values.mean()))
+        # Over the replicates, since the largest of several probabilities is too large on average.
+        value = float(np.mean(beliefs[name]))
         return Interval(
             value, min(float(low), value), max(float(high), value), level, float(values.std()), 0.0, len(values)
         )
@@ -158,18 +162,20 @@ def _measures(
     return measured
 
 
-def _expected(log_p: Matrix, p: Matrix, predicted: Any, table: Matrix | None, action: Any) -> dict[str, float]:
-    """The expectations of the same over labels drawn from p."""
+def _expected(
+    log_p: Matrix, p: Matrix, q: Matrix, predicted: Any, table: Matrix | None, action: Any
+) -> dict[str, float]:
+    """The expectations of the same over labels drawn from q."""
     rows = np.arange(len(p))
     expected = {
-        "accuracy": float(np.mean(p[rows, predicted])),
-        "log_loss": -float(np.mean(np.sum(p * log_p, axis=1))),
-        "brier_score": float(np.mean(1.0 - np.sum(p**2, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
+        "accuracy": float(np.mean(q[rows, predicted])),
+        "log_loss": -float(np.mean(np.sum(q * log_p, axis=1))),
+        "brier_score": float(np.mean(1.0 + np.sum(p**2 - 2.0 * q * p, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
     }
     if table is not None:
-        expected["cost"] = float(np.mean((p @ table)[rows, action]))
+        expected["cost"] = float(np.mean((q @ table)[rows, action]))
     if p.shape[1] == 2:
-        expected["roc_auc"] = _auc(p[:, 1], p[:, 1])
+        expected["roc_auc"] = _auc(p[:, 1], q[:, 1])
     return expected
 
 

@@ -45,7 +45,7 @@ def _flight_features(table: Any) -> Any:
     made = table[["hour", "minute", "distance"]].copy()
     for name in ("carrier", "origin", "dest"):
         made[name] = table[name].astype("category").cat.codes
-    made["weekday"] = pd.to_datetime(table[["year", "month", "day"]]).dt.weekday
+    made["weekday"] = pd.to_datetime(table[["year", "month", "day"]]).dt.day_of_week
     return made
 
 

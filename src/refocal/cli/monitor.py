@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Exit, Option
 
 import refocal
-from refocal._outputs import guard_output
+from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
@@ -91,6 +91,24 @@ def monitor(
     restart: Annotated[
         bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
     ] = False,
+    backtest: Annotated[
+        bool,
+        Option(
+            "--backtest",
+            help="Compare policies of recalibration on these past batches, in their order; the state stays as it is.",
+        ),
+    ] = False,
+    delay: Annotated[
+        int, Option("--delay", help="For --backtest: how many batches later labels are known.", min=0)
+    ] = 0,
+    recalibrated: Annotated[
+        Path | None,
+        Option(
+            "--recalibrated",
+            help="For --backtest with --calibrator: write the calibrator that the recommended policy arrives at here.",
+            **JSON_FILE,
+        ),
+    ] = None,
     fail_if_alarm: Annotated[
         bool, Option("--fail-if-alarm", help="Exit code 3 if the advice is to recalibrate.")
     ] = False,
@@ -101,6 +119,7 @@ def monitor(
     refocal monitor monday.csv --probability-column p -o monitor.html
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
+    refocal monitor year.parquet --cluster day --calibrator calibrator.json --backtest -o backtest.html
     """
     from refocal.rows.labels import label_key
 
@@ -113,6 +132,9 @@ def monitor(
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
+    if backtest:
+        _backtest(batches or [], cluster, fitted, reading, delay, output, recalibrated, calibrator)
+        return
     settings: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
     if independent:
         settings["independent"] = True
@@ -163,6 +185,52 @@ def monitor(
         say(f"No {output} yet: a page needs rows with labels.")
     if fail_if_alarm and advice.action == "recalibrate":
         raise Exit(ALARM)
+
+
+def _backtest(
+    files: list[Path],
+    cluster: str | None,
+    fitted: refocal.calibrators.Calibrator | None,
+    reading: dict[str, Any],
+    delay: int,
+    output: Path | None,
+    recalibrated: Path | None,
+    calibrator: Path | None,
+) -> None:
+    """Compare policies on past batches, and say which one is recommended."""
+    import numpy as np
+
+    from refocal.monitor.history import in_order
+
+    if not files:
+        raise UsageError("--backtest needs past batches with labels.")
+    if recalibrated is not None:
+        if fitted is None:
+            raise UsageError("--recalibrated needs the calibrator in use: name it with --calibrator.")
+        guard_output(recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
+    batches: dict[str, refocal.io.Predictions] = {}
+    for file in files:
+        groups = [*reading.get("groups", []), *([cluster] if cluster else [])]
+        raw, reader = options.read_unchecked(file, reading | ({"groups": groups} if groups else {}), fitted)
+        if raw.labels is None:
+            raise FileProblem(f"{file}: no labels. Name their column with --labels.")
+        with about(file):
+            rows = options.checked(raw, reader, fitted)
+        if cluster is None:
+            batches[refocal.io.files.stem_of(file)] = rows
+            continue
+        days = rows.groups[cluster]
+        for day in sorted({*days.tolist()}, key=in_order):
+            batches[day] = rows.take(np.flatnonzero(days == day))
+    found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=delay)
+    if output is not None:
+        refocal.report.write_backtest_page(found, output)
+    if recalibrated is not None and fitted is not None:
+        found.calibrator(fitted).save(recalibrated)
+    result(found.to_dict())
+    table = refocal.report.details.policies_table(found)
+    print_table([*table[0]], table)
+    say(found.reason, *(f"Wrote {file}." for file in (output, recalibrated) if file is not None))
 
 
 class Columns(NamedTuple):

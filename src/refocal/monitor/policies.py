@@ -98,7 +98,9 @@ class Window(Policy):
     def observe(self, batch: Batch) -> None:
         """A batch enters the window."""
         self._batches.append(batch)
-        self._present = fitted_on([*self._batches], self._none, self.prior, intercept_only=self.intercept_only)
+        batches = [*self._batches]
+        first = self._present
+        self._present = fitted_on(batches, self._none, self.prior, intercept_only=self.intercept_only, first=first)
 
 
 @dataclass
@@ -171,7 +173,14 @@ class AtAlarm(Policy):
         self.alarms.append(batch.period)
 
 
-def fitted_on(batches: list[Batch], start: Correction, prior: Prior, *, intercept_only: bool = False) -> Correction:
+def fitted_on(
+    batches: list[Batch],
+    start: Correction,
+    prior: Prior,
+    *,
+    intercept_only: bool = False,
+    first: Correction | None = None,
+) -> Correction:
     """The correction of some batches, whose rows count as their scatter allows; `start` with too few rows."""
     if sum(len(batch.labels) for batch in batches) < LEAST_ROWS:
         return start
@@ -179,7 +188,7 @@ def fitted_on(batches: list[Batch], start: Correction, prior: Prior, *, intercep
     labels = np.concatenate([batch.labels for batch in batches])
     codes = np.repeat(np.arange(len(batches)), [len(batch.labels) for batch in batches])
     weight = np.full(len(labels), 1.0 / design_effect(start.apply(log_p), labels, codes))
-    return fit_correction(log_p, labels, weight, start, prior, intercept_only=intercept_only)
+    return fit_correction(log_p, labels, weight, start, prior, intercept_only=intercept_only, first=first)
 
 
 def usual_policies() -> list[Policy]:

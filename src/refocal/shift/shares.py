@@ -185,6 +185,7 @@ def likely_shares(
     weight: Vector | None = None,
     start: Vector | None = None,
     tolerance: float = TOLERANCE,
+    prior: Vector | None = None,
 ) -> Vector:
     """The shares π of largest posterior: the fixed point of π = (Σ p' + C π⁰) / (N + C), p'_k ∝ p_k π_k/π⁰_k.
 
@@ -194,13 +195,14 @@ def likely_shares(
     """
     if weight is None:
         weight = np.ones(len(p))
-    prior = PRIOR_ROWS * len(old)
-    total = float(weight.sum()) + prior
+    if prior is None:
+        prior = PRIOR_ROWS * len(old) * old
+    total = float(weight.sum()) + float(prior.sum())
     shares = old if start is None else start
     for _ in range(MOST_STEPS):
         ratio = shares / old
         evidence = p @ ratio
-        proposed = (ratio * (p.T @ (weight / evidence)) + prior * old) / total
+        proposed = (ratio * (p.T @ (weight / evidence)) + prior) / total
         change = float(np.max(np.abs(proposed - shares)))
         shares = proposed
         if change < tolerance:
@@ -293,7 +295,7 @@ class _Replicates:
 def _share_intervals(
     log_p: Matrix, old: Vector, new: Vector, n_fit: float, level: float, rng: np.random.Generator
 ) -> tuple[Vector, Vector, _Replicates]:
-    """Intervals of the shares by resampled rows under replicates of the calibration."""
+    """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
@@ -308,9 +310,11 @@ def _share_intervals(
         old_i = share @ p_i
         old_i = np.maximum(old_i, 1e-12)
         old_i /= old_i.sum()
-        weight = rng.multinomial(n, np.full(n, 1.0 / n)).astype(np.float64)
-        shares[i] = likely_shares(p_i, old_i, weight, new, TOLERANCE_OF_REPLICATES)
-        log_ratio[i] = np.log(shares[i] / old_i)
+        # Random weights of rows and of the prior: a draw from about the posterior (Newton and Raftery 1994).
+        weight = np.asarray(rng.exponential(size=n))
+        prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
+        shares[i] = likely_shares(p_i, old_i, weight, new, TOLERANCE_OF_REPLICATES, prior)
+        log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
     return np.minimum(low, new), np.maximum(high, new), _Replicates(intercept, slope, log_ratio)

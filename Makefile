@@ -1,14 +1,14 @@
 # make demo   calibrate a bundled example network and write report.html about it
 # make check  lint, types and the fast tests: within a minute
 # make test   everything that CI runs: lint, types, architecture, tests; a few minutes
-# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants that survived
+# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own: ten minutes
 # make stress every stress case on refocal and its peers, the huge ones too: writes benchmarks/results/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
 # make coverage  the branches of maps, losses, metrics, engine and fitting that the tests marked numerics run: at least 98 %
-# make mutants   small faults in those subpackages, which the tests must notice: writes benchmarks/results/mutants.md
+# make mutants   small faults in those subpackages, which the tests must notice (mutmut): writes benchmarks/results/mutants.md
 # make test-lowest  the tests marked core with the lowest versions that pyproject.toml allows
 # make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
 # make dist   the source archive and the wheels, the same bytes each time, checked and tried in empty environments
@@ -30,6 +30,8 @@ TIMED  := OMP_NUM_THREADS=1
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
           $(wildcard $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python))
 RUNS   ?= 100000
+# The names of the mutants to try: one of each function.
+MUTANTS ?= *__mutmut_7
 LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest
 # The subpackages whose branches are counted.
@@ -75,8 +77,7 @@ pytest: $(STAMP)
 
 test-all: lint
 	$(PYTEST)
-	$(MAKE) test-lowest stress fuzz RUNS=10000
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --again
+	$(MAKE) test-lowest stress fuzz mutants RUNS=10000
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -120,7 +121,8 @@ coverage: $(STAMP)
 		--cov-report=term-missing:skip-covered -m numerics tests
 
 mutants: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run '$(MUTANTS)'
+	$(BIN)/python tools/mutants.py '$(MUTANTS)'
 
 # uv can ask for the lowest versions. torch alone stays: its older builds for the CPU are not on the package index.
 # What old libraries warn of is no error here. The estimator checks of scikit-learn 1.6 hand sparse matrices to all, and it
@@ -169,5 +171,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

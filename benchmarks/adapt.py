@@ -90,7 +90,7 @@ def label_shift(sources: dict[str, tuple[Any, ...]], n_draws: int, binary: bool)
     try:
         from quapy.method.aggregative import EMQ
     except ImportError:
-        EMQ = None
+        EMQ = None  # noqa: N806
     methods = ["adapted", "true shares", "BBSE", "RLLS", "quapy EM", "TS + EM"]
     lines = [
         "| rows | " + " | ".join(methods) + " | worse than before | coverage: shares | accuracy | log-loss | refused |",
@@ -150,9 +150,8 @@ def label_shift(sources: dict[str, tuple[Any, ...]], n_draws: int, binary: bool)
             worse = 100 * np.mean(np.array(change["adapted"]) > 0)
             cells = [f"{100 * np.mean(values):.0f} %" for values in covered.values()]
             cases = f"{n}, {kind}, {len(refused)} cases"
-            lines.append(
-                f"| {cases} | {' | '.join(means)} | {worse:.0f} % | {' | '.join(cells)} | {100 * np.mean(refused):.1f} % |"
-            )
+            n_refused = f"{100 * np.mean(refused):.1f} %"
+            lines.append(f"| {cases} | {' | '.join(means)} | {worse:.0f} % | {' | '.join(cells)} | {n_refused} |")
             print(lines[-1], flush=True)
     return lines
 
@@ -166,8 +165,7 @@ def corrupted(images: Any, kind: str, rng: Any) -> Any:
         return (images - mean) * 0.4 + mean
     if kind == "darker":
         return 0.5 * images
-    moved = 0.5 * images + 0.25 * np.roll(images, 1, axis=1) + 0.25 * np.roll(images, 1, axis=2)
-    return moved
+    return 0.5 * images + 0.25 * np.roll(images, 1, axis=1) + 0.25 * np.roll(images, 1, axis=2)
 
 
 def images_of(folder: Path, part: str, n: int) -> tuple[Any, Any]:
@@ -237,8 +235,8 @@ def refusals(folder: Path, n_draws: int) -> list[str]:
             harms = harm > 0.0
             caught = f"{100 * np.mean(rejects[harms]):.0f} %" if harms.any() else "–"
             missed = f"{100 * np.mean(harm[harms & ~rejects]):+.1f} %" if (harms & ~rejects).any() else "–"
-            line = f"| {name} | {n} | {100 * np.mean(rejects):.0f} % | {100 * np.mean(harms):.0f} % ({100 * np.mean(harm):+.1f} %) "
-            lines.append(line + f"| {caught} | {missed} |")
+            change = f"{100 * np.mean(harms):.0f} % ({100 * np.mean(harm):+.1f} %)"
+            lines.append(f"| {name} | {n} | {100 * np.mean(rejects):.0f} % | {change} | {caught} | {missed} |")
             print(lines[-1], flush=True)
     return lines
 
@@ -290,10 +288,10 @@ def main() -> None:
     text = [
         "# New class shares from unlabelled rows",
         "",
-        f"`python benchmarks/adapt.py --data FOLDER --draws {given.draws}`. Shares from Dirichlet(0.7), mixed with 10 % of",
-        f"equal ones; log-loss on {N_EVALUATED:,} other rows of the same shares, against the calibrator as it was. Intervals of",
-        "95 %; the test of label shift is at 2 %. BBSE and RLLS are plain versions written for this page, with the",
-        "probabilities of the same calibrator; TS + EM has those of temperature scaling.",
+        f"`python benchmarks/adapt.py --data FOLDER --draws {given.draws}`. Shares from Dirichlet(0.7), mixed with",
+        f"10 % of equal ones; log-loss on {N_EVALUATED:,} other rows of the same shares, against the calibrator",
+        "as it was. Intervals of 95 %; the test of label shift is at 2 %. BBSE and RLLS are plain versions written for",
+        "this page, with the probabilities of the same calibrator; TS + EM has those of temperature scaling.",
         "",
         "Networks:",
         "",

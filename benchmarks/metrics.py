@@ -1,4 +1,4 @@
-"""Timings and a long stream for `refocal.metrics`: with interval_coverage.py they make benchmarks/results/metrics.md.
+"""Timings and a long stream for `refocal.metrics`: they make benchmarks/results/metrics.md.
 
 python benchmarks/metrics.py [--write]     one run at N = 1e6, beside the peers that can be imported
 python benchmarks/metrics.py --bootstrap   1000 resamples of every measure at N = 1e4

@@ -18,12 +18,12 @@ import numpy as np
 
 from refocal.engine import Block
 from refocal.engine.scoring import mean_error
-from refocal.fitting.objective import ERROR_WEIGHT, RESOLUTIONS, as_objective
+from refocal.fitting.objective import BALANCE, as_objective
 from refocal.fitting.temperature import newton_temperature
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 SCALES = np.geomspace(0.3, 6.0, 61)
-ZERO, FIFTEEN = GAMMAS.index(0.0), RESOLUTIONS.index(15)
+ZERO, FIFTEEN = GAMMAS.index(0.0), BALANCE.resolutions.index(15)
 SIZES, DRAWS = (5000, 1000, 300), 4
 
 Table = dict[str, np.ndarray]
@@ -43,11 +43,13 @@ def networks(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def surface(problem: Block, temperatures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log-loss, and ECE at every resolution, for all γ × T."""
     log_loss = np.empty((len(GAMMAS), len(temperatures)))
-    ece = np.empty((*log_loss.shape, len(RESOLUTIONS)))
+    ece = np.empty((*log_loss.shape, len(BALANCE.resolutions)))
     for j, temperature in enumerate(temperatures):
         for i, found in enumerate(problem.predictions(GAMMAS, float(temperature))):
             log_loss[i, j] = -found.label_log_p.mean()
-            ece[i, j] = [mean_error(found.confidence, problem.correct, None, resolutions=(n,)) for n in RESOLUTIONS]
+            ece[i, j] = [
+                mean_error(found.confidence, problem.correct, None, resolutions=(n,)) for n in BALANCE.resolutions
+            ]
     return log_loss, ece
 
 
@@ -73,9 +75,9 @@ def balance(weight: float, *, adapt: bool, tolerance: float | None) -> Rule:
 
     def rule(t: Table, n: int) -> tuple[int, int]:
         default = as_objective("auto", n, "selection_rules")
-        bins = default.resolutions if adapt else RESOLUTIONS
-        factor = (default.error_weight or 0.0) / ERROR_WEIGHT if adapt else 1.0
-        ece = t["ece"][..., [RESOLUTIONS.index(b) for b in bins]].mean(axis=-1)
+        bins = default.resolutions if adapt else BALANCE.resolutions
+        factor = (default.error_weight or 0.0) / BALANCE.error_weight if adapt else 1.0
+        ece = t["ece"][..., [BALANCE.resolutions.index(b) for b in bins]].mean(axis=-1)
         return smallest(t["nll"] / t["nll"].min() + weight * factor * ece, t["nll"], tolerance)
 
     return rule

@@ -7,7 +7,6 @@ import subprocess
 import tarfile
 from collections import Counter
 from importlib.metadata import version
-from pathlib import Path
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -64,19 +63,12 @@ def pytest_xdist_make_scheduler(config, log):
     return ModulesOnWorkers(config, log)
 
 
-# The modules and subpackages whose examples are marked numerics, as the files of their tests are.
-SOURCE = Path(__file__).parents[1] / "src" / "refocal"
-NUMERICS = [SOURCE / name for name in ("losses.py", "maps", "metrics", "engine", "fitting")]
-
-
 def pytest_collection_modifyitems(items):
     """JAX compiles every operation for every shape, so its share of a slow test is a long one.
 
     Tests of all libraries by the fixture below keep it.
     """
     for item in items:
-        if isinstance(item, pytest.DoctestItem) and any(item.path.is_relative_to(path) for path in NUMERICS):
-            item.add_marker(pytest.mark.numerics)
         if item.get_closest_marker("slow") and "jax" in _ids(item) and "library" not in item.fixturenames:
             item.add_marker(pytest.mark.long)
 

@@ -230,19 +230,23 @@ def test_errors_of_means_are_those_of_weights_that_depend_on_the_label():
     weight = np.where(labels == 1, 8.0, 1.0) * np.random.default_rng(5).uniform(0.5, 1.5, 3000)
     found = evaluate_decisions(labels, p, [[0, 1], [3, 0]], sample_weight=weight)
     paid = np.where(p > 0.25, 1.0 * (labels == 0), 3.0 * (labels == 1))
-    expected = np.sqrt(np.sum(weight**2 * (paid - np.average(paid, weights=weight)) ** 2)) / weight.sum()
-    assert_allclose(found.cost.standard_error, expected, rtol=1e-9)
-    assert_allclose(found.cost.high - found.cost.low, 2 * 1.96 * expected, rtol=0.03)
-    wrong = paid > 0
-    expected = np.sqrt(np.sum(weight**2 * (wrong - np.average(wrong, weights=weight)) ** 2)) / weight.sum()
-    assert_allclose(found.error.standard_error, expected, rtol=1e-9)
+
+    def jackknife(values):
+        without_each = weight * (values - np.average(values, weights=weight)) / (weight.sum() - weight)
+        return np.sqrt(2999 / 3000 * np.sum(without_each**2))
+
+    assert_allclose(found.cost.standard_error, jackknife(paid), rtol=1e-9)
+    assert_allclose(found.cost.high - found.cost.low, 2 * 1.96 * jackknife(paid), rtol=0.03)
+    assert_allclose(found.error.standard_error, jackknife(paid > 0), rtol=1e-9)
     curve = net_benefit_curve(labels, p, thresholds=[0.3], sample_weight=weight)
     benefit = (p >= 0.3) * np.where(labels == 1, 1.0, -0.3 / 0.7)
     expected = np.sqrt(np.sum(weight**2 * (benefit - np.average(benefit, weights=weight)) ** 2)) / weight.sum()
-    assert_allclose((curve.high - curve.low)[0], 2 * 1.959964 * expected, rtol=1e-6)
+    # From Wilson's intervals of hits and of false alarms, which come near the normal ones on so many rows.
+    assert_allclose((curve.high - curve.low)[0], 2 * 1.959964 * expected, rtol=0.005)
     automated = automation_curve(labels, p, [[0, 1], [3, 0]], sample_weight=weight)
     ends = [automated.cost_low[-1], automated.cost_high[-1], automated.error_low[-1], automated.error_high[-1]]
-    assert_allclose(ends, [found.cost.low, found.cost.high, found.error.low, found.error.high], rtol=1e-9)
+    # The jackknife of `evaluate_decisions` has the leverage of heavy rows besides.
+    assert_allclose(ends, [found.cost.low, found.cost.high, found.error.low, found.error.high], rtol=1e-3)
 
 
 def test_equal_weights_are_no_weights(rows):

@@ -41,7 +41,7 @@ PROGRAMS = {
         paper_app,
         ROOT / "paper" / "docs" / "commands.md",
         "Commands of the paper's experiments",
-        "How\nthey go together: [reproducing the paper's table](reproduction.md).",
+        "How\nthey go together: [training the networks](training.md).",
     ),
 }
 

@@ -33,7 +33,7 @@ def draw(name: str, *sides: tuple[Any, float]) -> None:
 
 def side(labels: Any, p: Any) -> tuple[Any, float]:
     """The band and the ECE of some probabilities."""
-    band = reliability_band(labels, p, kind="consistency", n_resamples=200)
+    band = reliability_band(labels, p, kind="consistency", simultaneous=True)
     return band, expected_calibration_error(labels, p)
 
 

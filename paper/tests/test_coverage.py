@@ -22,7 +22,7 @@ def test_it_covers_and_the_bootstrap_of_the_ece_does_not():
 def test_the_page_shows_the_simulation():
     paper = Path(__file__).parents[1]
     table = (paper / "results" / "coverage.md").read_text(encoding="utf-8")
-    assert table in (paper / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert table in (paper / "results" / "details.md").read_text(encoding="utf-8")
     assert table.count("\n") == 2 + 2 * len(SCENARIOS)
 
 

@@ -19,7 +19,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from refocal.errors import FormatError, ParameterError
 from refocal.io import Predictions, load_sample
 from refocal.maps import focal, focal_temperature
-from refocal_paper.figures import NAMES, READINGS, _networks, draw, make_figures, reproduce, trained, write
+from refocal_paper.figures import (
+    CELL_FIGURES,
+    NAMES,
+    READINGS,
+    _networks,
+    draw,
+    make_figures,
+    reproduce,
+    trained,
+    write,
+)
 from refocal_paper.figures._base import to_csv
 from refocal_paper.figures._networks import GAMMAS, TEMPERATURES
 from refocal_paper.line import fit_line
@@ -342,8 +352,12 @@ def test_the_page_shows_the_readings_that_are_kept():
     """Every reading of readings.json, which was written with the SVGs, stands in figures.md as it is."""
     text = (DOCS / "figures.md").read_text(encoding="utf-8").replace("\\|", "|")
     readings = json.loads((DOCS / "figures" / READINGS).read_text(encoding="utf-8"))
-    assert list(readings) == list(NAMES)
-    for name, some in readings.items():
+    assert list(readings) == [*NAMES, *CELL_FIGURES]
+    for name in CELL_FIGURES:
+        page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+        assert f"(figures/{name}.svg)" in page
+    for name in NAMES:
+        some = readings[name]
         assert f"(figures/{name}.svg)" in text
         assert (DOCS / "figures" / f"{name}.svg").stat().st_size < 300_000
         for reading in some:
@@ -359,6 +373,35 @@ def test_the_readings_that_are_kept_are_those_of_the_figures(figures, tables):
         ours = [reading._asdict() for reading in figures[name].read(tables[name])]
         assert ours == [reading for reading in kept[name] if reading in ours]
         assert len(ours) == len(kept[name]) or name == "gamma-temperature-line"
+
+
+@pytest.mark.parametrize("name", CELL_FIGURES)
+def test_figures_of_cells_are_those_of_what_was_measured(name):
+    figure = make_figures(DOCS.parent / "results")[name]
+    computed = figure.compute()
+    kept = json.loads((DOCS / "figures" / READINGS).read_text(encoding="utf-8"))[name]
+    assert [reading._asdict() for reading in figure.read(computed)] == kept
+    canvas = draw(figure, computed)
+    for ax in canvas.axes:
+        assert ax.get_xlabel()
+        assert ax.get_ylabel() or ax.get_subplotspec().colspan.start > 0
+
+
+def test_the_step_to_new_images_is_that_of_the_cells():
+    table = make_figures(DOCS.parent / "results")["generalisation"].compute()["generalisation"]
+    cells = [json.loads(path.read_text()) for path in sorted((DOCS.parent / "results").glob("*/metrics.json"))]
+    full = [cell for cell in cells if (cell["recipe"]["epochs"], cell["recipe"]["dataset"]) == (350, "cifar100")]
+    by_loss = {cell["recipe"]["loss"]: cell for cell in full}
+    gap = by_loss["cross-entropy"]["ts"]["nll"]["temperature"]
+    (row,) = (row for row in rows(table) if (row["dataset"], row["gamma"]) == ("cifar100", 3.0))
+    focal = by_loss["focal-3"]
+    assert row["T, held-out images"] == focal["ts"]["nll"]["temperature"]
+    assert row["T, training images"] == focal["train"]["temperature"]
+    assert row["T of the map × gap"] == pytest.approx(gap * focal["map_temperature"])
+    # All training images of CIFAR-10 are right, so that no temperature is the best.
+    ten = [row for row in rows(table) if row["dataset"] == "cifar10"]
+    assert [row["gamma"] for row in ten] == [0.0, 1.0, 3.0, 7.0]
+    assert all(row["T, training images"] is None for row in ten)
 
 
 def test_readings_of_figures_drawn_before_are_kept(tmp_path):

@@ -21,7 +21,7 @@ from refocal_paper import claims_layout, coverage, layout, smoke
 from refocal_paper.cli import bar
 from refocal_paper.cli.figures import complete_figure
 from refocal_paper.datasets import SOURCES, Source
-from refocal_paper.figures import NAMES
+from refocal_paper.figures import CELL_FIGURES, NAMES
 from refocal_paper.measure import find_cells, measure_cell
 from refocal_paper.quoted import quoted_numbers
 from refocal_paper.recipe import Recipe, short
@@ -71,7 +71,8 @@ def test_sweep_and_table(refocal_paper, folder):
     whole = refocal_paper("table", "runs", "--claims")[1]
     assert whole == f"{layout.markdown(cells)}\n{claims_layout.claims_markdown(cells)}"
     assert (folder / "paper" / "table.md").read_text() == whole
-    assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{whole.strip()}\n\n{layout.END}\n"
+    in_short = layout.page_markdown(cells).strip()
+    assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{in_short}\n\n{layout.END}\n"
     assert refocal_paper("table", "runs", "--latex")[1] == (folder / "paper" / "table.tex").read_text()
     numbers = quoted_numbers(cells)
     assert json.loads(refocal_paper("claims", "runs", "--json")[1]) == numbers
@@ -122,6 +123,7 @@ WRONG = [
     ("claims empty", 1, "empty: holds no finished cell"),
     ("table empty", 1, "empty: holds no finished cell; train some with refocal-paper sweep --out empty"),
     ("reproduce mona-lisa", 2, "mona-lisa: no such figure; known are all, loss-and-link"),
+    ("reproduce refinement", 2, "refinement: is drawn of the cells of a sweep; name their folder with --runs."),
     ("reproduce bounds --runs nope", 2, "nope: no such directory"),
     ("reproduce bounds --runs empty", 1, "empty: no finished cell"),
     ("reproduce bounds -o val.npz", 2, "val.npz: is a file"),
@@ -147,6 +149,7 @@ def test_one_line_that_says_what_to_do(files, refocal_paper, monkeypatch, line, 
         monkeypatch.setattr("refocal_paper.measure.find_cells", lambda runs: ([runs / "a"], []))
         monkeypatch.setattr("refocal_paper.measure.measure_cell", lambda _: {})
         monkeypatch.setattr(layout, "markdown", lambda _: "")
+        monkeypatch.setattr(layout, "page_markdown", lambda _: "")
         monkeypatch.setattr(claims_layout, "claims_markdown", lambda _: "")
     before = sorted(os.listdir())
     found, out, err = refocal_paper(*line.split())
@@ -267,7 +270,7 @@ def test_coverage_is_written_and_printed(refocal_paper, folder, monkeypatch):
 
 def test_the_shell_completes_figures():
     assert complete_figure("b") == ["binary-fit", "bounds"]
-    assert set(complete_figure("")) == {"all", *NAMES}
+    assert set(complete_figure("")) == {"all", *NAMES, *CELL_FIGURES}
 
 
 COMMANDS = ["", "download", "train", "sweep", "table", "claims", "coverage", "reproduce"]

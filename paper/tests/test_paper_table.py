@@ -19,6 +19,7 @@ from refocal_paper.printed import PRINTED
 from refocal_paper.protocol import build_protocol_rows
 from refocal_paper.quoted import marked, quoted_numbers
 from refocal_paper.recipe import LOSSES, Recipe, paper, short
+from refocal_paper.refinement import read_refinement
 from refocal_paper.table import build_differences, build_rows, ece_difference, recipe_name
 
 CE = short("cifar100")
@@ -367,7 +368,8 @@ def test_a_part_of_a_page_is_replaced(tmp_path):
 
 
 PAPER = Path(__file__).parents[1]
-PAGES = ("paper/docs/reproduction.md", "benchmarks/results/how_defaults_were_picked.md", "paper/docs/theory.md")
+PAGES = ("paper/docs/reproduction.md", "paper/results/details.md", "benchmarks/results/how_defaults_were_picked.md",
+         "paper/docs/theory.md")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -381,13 +383,13 @@ def test_the_page_shows_what_the_cells_say(results):
     shown = page.split(layout.BEGIN)[1].split(layout.END)[0].strip()
     whole = f"{layout.markdown(results)}\n{claims_layout.claims_markdown(results)}"
     command = "refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
-    assert shown == whole.strip(), f"run: {command}"
+    assert shown == layout.page_markdown(results).strip(), f"run: {command}"
     assert (PAPER / "results" / "table.md").read_text(encoding="utf-8") == whole
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_numbers_in_the_text_are_those_of_the_cells(results, page):
-    numbers = quoted_numbers(results)
+    numbers = quoted_numbers(results, read_refinement(PAPER / "results"))
     found = marked((PAPER.parent / page).read_text(encoding="utf-8"))
     assert len(found) >= 3
     for name, text in found:
@@ -446,3 +448,21 @@ def test_numbers_beyond_the_test_set_are_those_of_the_files(results):
     unknown = cell["shift"]["unknown"]
     values = " | ".join(f"{unknown['auroc'][way]:.4f}" for way in claims.WAYS)
     assert f"| {unknown['dataset']} | {values} |" in text
+
+
+def test_the_page_has_a_line_for_each_training_of_the_paper(cells):
+    """The paper's recipe comes before the short one, and the numbers are those of each criterion's own choice."""
+    lines = layout.page_markdown(cells).splitlines()
+    assert [line.split(" | ")[:2] for line in lines if line.startswith("| cifar100")] == [
+        ["| cifar100, cross-entropy", "60 (2)"],
+        ["| cifar100, focal-3", "350 (1)"],
+        ["| cifar100, adafocal", "60 (1)"],
+    ]
+    (cell,) = (c for c in cells if c["recipe"]["epochs"] == 350)
+    (line,) = (line for line in lines if "focal-3" in line)
+    ts, fts = (100.0 * cell[row]["ece"]["ece"] for row in ("ts", "fts"))
+    assert f"| {ts:.2f} → {fts:.2f} ({cell['fts']['ece']['gamma']:.2g}) | 1.28 → 1.23 (0.05) |" in line
+    losses = [cell[row]["nll"]["log_loss"] for row in ("ts", "fts")]
+    assert f"| {losses[0]:.3f}, {losses[1]:.3f} | 0.81, 0.82 |" in line
+    temperature = cell["ts"]["nll"]["temperature"]
+    assert f"| {100 * cell['accuracy']:.1f} | 77.3 | {temperature:.2f} | 0.87 |" in line

@@ -45,11 +45,21 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
 
 
 def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str_]:
+    made = names_of_column(column, name, n_rows, "groups", function)
+    n_groups = len(np.unique(made))
+    if n_groups > MOST_GROUPS:
+        expected = f"of at most {MOST_GROUPS:,} groups in a column"
+        raise ParameterError("groups", function, expected=expected, got=f"{n_groups:,} in {name!r}")
+    return made
+
+
+def names_of_column(column: Any, name: str, n_rows: int, argument: str, function: str) -> NDArray[np.str_]:
+    """The values of a column as text, by the rules of `as_groups`."""
     # NumPy would make text of None and of numbers that stand beside text in a list.
     values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
     if values.shape != (n_rows,):
-        expected = f"of shape {(n_rows,)} in every column, one group for each row"
-        raise ShapeError("groups", function, expected=expected, got=f"shape {values.shape} in {name!r}")
+        expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
     if values.dtype.kind in "mM":
         # By their own unit: as objects of Python, dates in nanoseconds would be integers.
         values = np.where(np.isnat(values), "", values.astype(np.str_))
@@ -60,10 +70,6 @@ def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str
     elif values.dtype.kind not in "iub":
         values = np.array([_name(value) for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
-    n_groups = len(np.unique(made))
-    if n_groups > MOST_GROUPS:
-        expected = f"of at most {MOST_GROUPS:,} groups in a column"
-        raise ParameterError("groups", function, expected=expected, got=f"{n_groups:,} in {name!r}")
     return made
 
 

@@ -83,8 +83,8 @@ def build(kind: type[T], data: Any, where: str) -> T:
     names = {entry.name for entry in known}
     needed = {entry.name for entry in known if entry.default is entry.default_factory is MISSING}
     if not isinstance(data, dict) or not needed <= set(data) <= names:
-        found = set(data) if isinstance(data, dict) else set()
-        odd = next(iter(sorted((needed - found) | (found - names))), "")
+        given = set(data) if isinstance(data, dict) else set()
+        odd = next(iter(sorted((needed - given) | (given - names))), "")
         raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
     return kind(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in data})
 

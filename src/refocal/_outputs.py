@@ -146,5 +146,5 @@ def _format_of(file: Path) -> str | None:
         data = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         return None
-    found = data.get("format") if isinstance(data, dict) else None
-    return found if isinstance(found, str) else None
+    stated = data.get("format") if isinstance(data, dict) else None
+    return stated if isinstance(stated, str) else None

@@ -9,18 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from html import escape
 from typing import NamedTuple
 
-THEME = {
-    "ink": "#1b1f24",
-    "muted": "#5c6570",
-    "line": "#d5dae0",
-    "first": "#0b62b8",
-    "second": "#b8480b",
-    "band": "#c7dcf2",
+
+class Color(StrEnum):
+    """The colours of charts, by what they are for."""
+
+    INK = "ink"
+    MUTED = "muted"
+    LINE = "line"
+    FIRST = "first"
+    SECOND = "second"
+    BAND = "band"
+
+
+THEME: dict[str, str] = {
+    Color.INK: "#1b1f24",
+    Color.MUTED: "#5c6570",
+    Color.LINE: "#d5dae0",
+    Color.FIRST: "#0b62b8",
+    Color.SECOND: "#b8480b",
+    Color.BAND: "#c7dcf2",
 }
-INK, MUTED, LINE, FIRST, SECOND, BAND = THEME
+"""The light theme."""
+
 VARIABLES = {name: f"var(--{name},{color})" for name, color in THEME.items()}
 FONT = "12px var(--sans,system-ui,sans-serif)"
 # Marks at a point; what is transparent is easier to hit with a finger.
@@ -55,7 +69,7 @@ class Line(NamedTuple):
 
     x: Sequence[float]
     y: Sequence[float]
-    color: str = MUTED
+    color: str = Color.MUTED
     width: float = 1.0
     dash: str = ""
 
@@ -73,7 +87,7 @@ class Point(NamedTuple):
 
     x: float
     y: float
-    color: str = FIRST
+    color: str = Color.FIRST
     tip: str = ""
     shape: str = "dot"
 
@@ -83,7 +97,7 @@ class Bar(NamedTuple):
 
     x: tuple[float, float]
     y: tuple[float, float]
-    color: str = FIRST
+    color: str = Color.FIRST
     tip: str = ""
 
 
@@ -161,7 +175,7 @@ class Plot:
         box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" {named}'
         crisp = ' shape-rendering="crispEdges"' if self.is_crisp else ""
         head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}{crisp}'
-        return f'{head} fill="{VARIABLES[INK]}" style="font:{FONT}">{title}{"".join(_drawn(self))}</svg>'
+        return f'{head} fill="{VARIABLES[Color.INK]}" style="font:{FONT}">{title}{"".join(_drawn(self))}</svg>'
 
 
 def _drawn(plot: Plot) -> Iterator[str]:
@@ -179,7 +193,7 @@ def _drawn(plot: Plot) -> Iterator[str]:
                 yield f'<path fill="none" {stroke} d="{_path(x, y, xs, ys)}"/>'
             case Band(xs, low, high):
                 around = _path(x, y, [*xs, *reversed(xs)], [*high, *reversed(low)])
-                yield f'<path fill="{VARIABLES[BAND]}" d="{around}Z"/>'
+                yield f'<path fill="{VARIABLES[Color.BAND]}" d="{around}Z"/>'
             case Point(a, b, color, tip, shape):
                 at = f'cx="{x(a):.1f}" cy="{y(b):.1f}"'
                 yield _tipped(SHAPES[shape].format(x=x(a), y=y(b), at=at, color=VARIABLES[color]), tip)
@@ -196,7 +210,7 @@ def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
     x_ticks, y_ticks = axes.numbers(x, y)
     for tick in x_ticks:
         if axes.grid:
-            grid = f'stroke="{VARIABLES[LINE]}" stroke-width="1"'
+            grid = f'stroke="{VARIABLES[Color.LINE]}" stroke-width="1"'
             yield f'<path fill="none" {grid} d="M{x(tick):.1f} {y.end:.1f}L{x(tick):.1f} {y.start:.1f}"/>'
         drawn.append(f"M{x(tick):.1f} {y.start:.1f}v4")
         yield _text(x(tick), y.start + 17, tick_label(tick), "middle")
@@ -205,7 +219,7 @@ def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
         yield _text(x.start - 7, y(tick) + 4, tick_label(tick), "end")
     for i, name in enumerate(axes.names):
         yield _text(x.start - 8, y(i) + 4, name, "end")
-    yield f'<path fill="none" stroke="{VARIABLES[MUTED]}" d="{"".join(drawn)}"/>'
+    yield f'<path fill="none" stroke="{VARIABLES[Color.MUTED]}" d="{"".join(drawn)}"/>'
     if axes.x_label:
         yield _text((x.start + x.end) / 2, height - 8, axes.x_label, "middle")
     if axes.y_label:

@@ -39,12 +39,8 @@ LARGE = 1e100
 SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
 NEGATIVE_TOLERANCE = 1e-6
-ROUNDED = 0.1
-"""Rows whose sums are no farther from 1 were probabilities before they were rounded."""
 INPUTS = ("logits", "probabilities", "log-odds")
 """What the numbers of a row may be; log-odds are those of class 1 of two, one number per row."""
-# From this number of log-odds on it is no accident if all lie between 0 and 1.
-FEWEST_TO_DOUBT = 20
 
 # The bounds that a number may have, in words and as a comparison.
 _BOUNDS = {
@@ -100,10 +96,10 @@ def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, An
     return array, dtype
 
 
-def check_shape(array: Any, shape: tuple[int, ...], argument: str, function: str, what: str = "") -> None:
-    """An array of this shape, or none at all; `what` says more of it."""
+def check_shape(array: Any, shape: tuple[int, ...], argument: str, function: str, remark: str = "") -> None:
+    """An array of this shape, or none at all; a `remark` on the shape for the error."""
     if array is not None and tuple(array.shape) != shape:
-        raise ShapeError(argument, function, expected=f"of shape {shape}{what}", got=f"shape {tuple(array.shape)}")
+        raise ShapeError(argument, function, expected=f"of shape {shape}{remark}", got=f"shape {tuple(array.shape)}")
 
 
 def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:
@@ -128,8 +124,8 @@ def check_broadcast(value: Any, argument: str, function: str, *, like: Array, **
 
 def check_class_weight(value: Any, function: str, *, like: Array, also: str = "") -> Array:
     """One factor above 0 for each class on the last axis of `like`; `also` says what else may be given."""
-    what = f"{also}an array of numbers, all of them"
-    value = _finite_setting(value, "class_weight", function, {"above": 0.0}, like, what)
+    kind = f"{also}an array of numbers, all of them"
+    value = _finite_setting(value, "class_weight", function, {"above": 0.0}, like, kind)
     if tuple(value.shape) != (like.shape[-1],):
         expected = f"of shape ({like.shape[-1]},), one factor for each class"
         raise ParameterError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")
@@ -137,18 +133,18 @@ def check_class_weight(value: Any, function: str, *, like: Array, also: str = ""
 
 
 def _finite_setting(
-    value: Any, argument: str, function: str, bounds: dict[str, float], like: Array, what: str = "a number,"
+    value: Any, argument: str, function: str, bounds: dict[str, float], like: Array, kind: str = "a number,"
 ) -> Array:
     """A setting as an array of the library and dtype of `like`, with all values finite and within bounds."""
     xp = namespace(like)
     domain = " and ".join(["finite", *(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())])
     if isinstance(value, (bool, str, bytes)) or value is None:
-        raise ParameterError(argument, function, expected=f"{what} {domain}", got=repr(value))
+        raise ParameterError(argument, function, expected=f"{kind} {domain}", got=repr(value))
     if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
         try:
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise ParameterError(argument, function, expected=f"{what} {domain}", got=repr(value)) from error
+            raise ParameterError(argument, function, expected=f"{kind} {domain}", got=repr(value)) from error
     value = in_library_of(like, value)
     if not is_traced(value):
         fine = xp.isfinite(value)
@@ -245,7 +241,8 @@ def check_one_column(values: Array, kind: str, argument: str, function: str) -> 
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         got = "NaN" if math.isnan(lowest) else f"a value of {lowest if math.isinf(lowest) else highest}"
         raise DataError(argument, function, expected="finite log-odds, one number per row for two classes", got=got)
-    if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= FEWEST_TO_DOUBT:
+    fewest_to_doubt = 20  # from this number of log-odds on it is no accident if all lie between 0 and 1
+    if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= fewest_to_doubt:
         text = f"all values of '{argument}' lie between 0 and 1, as probabilities do; log-odds were expected."
         warn(InputWarning(text, Remedy.PROBABILITIES, function))
     return two_columns(values, kind)
@@ -270,7 +267,8 @@ def check_sums(sums: Array, tolerance: float, argument: str, what: str, function
         worst = int(xp.argmax(xp.where(xp.isnan(off), xp.inf, off)))
         expected = f"made of {what} within {tolerance:.3g}"
         # Sums a little beside 1 are those of rounded probabilities.
-        remedy = Remedy.RENORMALISE if float(xp.max(off)) <= ROUNDED else None
+        rounded = 0.1  # rows whose sums are no farther from 1 were probabilities before they were rounded
+        remedy = Remedy.RENORMALISE if float(xp.max(off)) <= rounded else None
         raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}", remedy=remedy)
 
 
@@ -352,7 +350,7 @@ def check_label_range(
     if lowest >= 0 and highest < n_classes:
         return
     ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
-    what = "" if ignored is None else f"; {ignored} names no class{'' if remedy else ': leave such rows out'}"
-    expected = f"between 0 and {n_classes - 1}{what}"
+    remark = "" if ignored is None else f"; {ignored} names no class{'' if remedy else ': leave such rows out'}"
+    expected = f"between 0 and {n_classes - 1}{remark}"
     got = f"labels from {lowest} to {highest}"
     raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)

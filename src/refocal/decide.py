@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,13 @@ from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import effective_size, outcome_weights, reached_from
+from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, mean, read_probabilities
-from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
+from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, number_of, wilson
 from refocal.rows import Predictions
+from refocal.rows.gate import in_column_order, names_of_columns
+from refocal.rows.labels import column_order
+from refocal.rows.scores import column_names
 
 __all__ = [
     "ABSTAIN",
@@ -112,7 +115,7 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
 
     Parameters
     ----------
-    probabilities : array
+    probabilities : array or Predictions
         (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: expected costs rely on it.
     costs : array (C, A)
         What action j costs when the class is i. Actions need not be classes.
@@ -128,12 +131,13 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     array([ 0, -1,  1])
     """
     function = "best_actions"
-    given = as_array(probabilities, "probabilities", function)
+    names = _class_names(probabilities, probabilities)
+    given = as_array(in_column_order(probabilities), "probabilities", function)
     if given.ndim == 1:
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:
         p = check_probabilities(given, "probabilities", function)
-    table = check_costs(costs, int(p.shape[-1]), function)
+    table = check_costs(costs, int(p.shape[-1]), function, names)
     return cheapest(p, table, check_abstain(abstain, tuple(p.shape[:-1]), function))
 
 
@@ -162,8 +166,17 @@ def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
     return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, abstention_cost, cost))
 
 
-def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
-    """A matrix of finite costs with a row for each class."""
+def _class_names(rows: Any, probabilities: Any) -> Sequence[Any] | None:
+    """The names of the classes: of Predictions, or of the columns of a data frame; None where they have none."""
+    return rows.class_names if isinstance(rows, Predictions) else names_of_columns(column_names(probabilities))[0]
+
+
+def check_costs(costs: Any, n_classes: int, function: str, class_names: Sequence[Any] | None = None) -> Vector:
+    """A matrix of finite costs with a row for each class; rows of a data frame are matched with named classes."""
+    rows = getattr(costs, "index", None)
+    if class_names is not None and rows is not None and getattr(rows.dtype, "kind", "O") not in "iu":
+        order = column_order([str(name) for name in rows], [str(name) for name in class_names], function)
+        costs = costs if order is None else costs.iloc[order]
     table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
@@ -206,12 +219,20 @@ class DecisionReport:
 
 
 def evaluate_decisions(
-    y_true: Any, probabilities: Any, costs: Any, *, abstain: Any = None, sample_weight: Any = None, level: float = 0.95
+    y_true: Any,
+    probabilities: Any,
+    costs: Any,
+    *,
+    abstain: Any = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    clusters: Any = None,
 ) -> DecisionReport:
     """The cost of deciding by these probabilities, next to the expected cost; arguments as for `best_actions`.
 
     The intervals hold for weights that depend on the label, and where no mistake was seen: decisions of each kind may
-    cost what their column of `costs` says.
+    cost what their column of `costs` says. `clusters` has what each row belongs to, such as its customer: rows of one
+    are not independent.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -223,8 +244,8 @@ def evaluate_decisions(
     """
     function = "evaluate_decisions"
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    table = check_costs(costs, rows.n_classes, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
     price = check_abstain(abstain, shape, function)
     if price is not None and price.ndim and sample_weight is not None:
@@ -242,8 +263,10 @@ def evaluate_decisions(
     error = None
     if rows.weights[automated].any():
         automated_weight = None if rows.weight is None else rows.weight[automated]
-        error = interval_of_share(decided.is_wrong[automated], automated_weight, level)
-    costs_of_rows = _interval_of_costs(sums, table, level, limits)
+        automated_clusters = None if rows.clusters is None else rows.clusters[automated]
+        error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
+    excess = _excess_of_units(decided.cost[None, :], rows)
+    costs_of_rows = _interval_of_costs(sums, table, level, limits, excess)
     return DecisionReport(
         cost=Interval(
             value=float(costs_of_rows.mean),
@@ -255,7 +278,7 @@ def evaluate_decisions(
             n_resamples=0,
         ),
         expected_cost=mean(decided.expected_cost, rows.weight),
-        automated=interval_of_share(automated, rows.weight, level),
+        automated=interval_of_share(automated, rows.weight, level, rows.clusters),
         error=error,
         fixed_action=best,
         fixed_cost=fixed_costs[best],
@@ -327,7 +350,31 @@ class CostIntervals(NamedTuple):
     high: Vector
 
 
-def _interval_of_costs(sums: list[Vector], table: Vector, level: float, limits: tuple[float, float]) -> CostIntervals:
+class UnitExcess(NamedTuple):
+    """How much larger the variances of means are than Σ w² (x - mean)² / (Σ w)², (…), and the number of units."""
+
+    variance: Vector
+    n_units: int
+
+
+def _excess_of_units(cost: Vector, rows: Predictions) -> UnitExcess | None:
+    """The excess for costs (…, rows) by clusters, or by rows of unequal weights; None of other rows."""
+    n_units = number_of(rows.clusters, rows.weight)
+    if n_units is None:
+        return None
+    of_units = variance_of_mean(cost, rows.weight, rows.clusters)
+    share = rows.weights / rows.weights.sum()
+    of_rows = np.square(share * (cost - (cost @ share)[..., None])).sum(axis=-1)
+    return UnitExcess(np.maximum(of_units - of_rows, 0.0), n_units)
+
+
+def _interval_of_costs(
+    sums: list[Vector],
+    table: Vector,
+    level: float,
+    limits: tuple[float, float],
+    excess: UnitExcess | None = None,
+) -> CostIntervals:
     """The intervals of mean costs, from the sums of `_moments`, (6, …) each.
 
     What the actions of one range cost has the interval [l, u] of a bounded mean m, which is wider than 0 where all rows
@@ -337,7 +384,9 @@ def _interval_of_costs(sums: list[Vector], table: Vector, level: float, limits: 
     """
     total = sums[0]
     mean, variance = _mean_and_variance(total)
-    z = NormalDist().inv_cdf(0.5 + level / 2.0)
+    z = critical_value(level, None if excess is None else excess.n_units)
+    if excess is not None:
+        variance = variance + excess.variance.reshape(variance.shape)
     rest = variance
     squares_below = np.zeros_like(mean)
     squares_above = np.zeros_like(mean)
@@ -355,6 +404,11 @@ def _interval_of_costs(sums: list[Vector], table: Vector, level: float, limits: 
         squares_above = squares_above + (share * (high - range_mean)) ** 2
     margin_below = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_below)
     margin_above = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_above)
+    if excess is not None and limits[0] >= 0.0:
+        # A few costly rows of large weights, or of one cluster, skew the mean: its upper end is at least that on the
+        # scale of the logarithm, mean · exp(z error / mean).
+        relative_error = np.sqrt(variance) / np.where(mean > 0.0, mean, 1.0)
+        margin_above = np.maximum(margin_above, mean * np.expm1(np.minimum(z * relative_error, 50.0)))
     return CostIntervals(
         mean=mean,
         standard_error=np.sqrt(variance),
@@ -416,12 +470,20 @@ class AutomationCurve:
 
 
 def net_benefit_curve(
-    y_true: Any, probabilities: Any = None, *, thresholds: Any = None, sample_weight: Any = None, level: float = 0.95
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    thresholds: Any = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    clusters: Any = None,
 ) -> NetBenefitCurve:
     """The decision curve (Vickers & Elkin 2006) of two classes: rows with p(class 1) ≥ threshold are acted on.
 
     Net benefit is the share of true positives less that of false positives, which count t / (1 - t) each: at the
-    threshold t a false positive is that much less bad than a missed positive. By default t = 0.01 … 0.99.
+    threshold t a false positive is that much less bad than a missed positive. By default t = 0.01 … 0.99. The interval
+    is that of each threshold, and wider than 0 where no row is acted on. `clusters` has what each row belongs to, such
+    as its patient: rows of one are not independent.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -433,7 +495,7 @@ def net_benefit_curve(
     """
     function = "net_benefit_curve"
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
     if rows.n_classes != 2:
         expected = "the probability of class 1, or two columns"
         raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
@@ -445,26 +507,77 @@ def net_benefit_curve(
         raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
     p, occurs = rows.event(1)
     share = rows.weights / rows.weights.sum()
-    share2 = share**2
-    hits, alarms, hits2, alarms2 = at_or_above(
-        given, p, share * occurs, share * ~occurs, share2 * occurs, share2 * ~occurs
-    )
     odds = given / (1.0 - given)
-    net_benefit = hits - odds * alarms
-    # The benefit b of a row is 1 for a hit, -odds for a false alarm, else 0: the variance is Σ share² (b - mean)².
-    squares = hits2 + odds**2 * alarms2
-    products = hits2 - odds * alarms2
-    variance = squares - 2.0 * net_benefit * products + net_benefit**2 * np.square(share).sum()
-    margin = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(variance.clip(0.0))
+    hits, alarms = at_or_above(given, p, share * occurs, share * ~occurs)
+    hit_ends = _ends_of_share(given, rows, occurs, hits, level)
+    alarm_ends = _ends_of_share(given, rows, ~occurs, alarms, level)
+    low, high = _ends_of_benefit(hits, hit_ends, alarms, alarm_ends, odds)
     rate = float(share[occurs].sum())
     return NetBenefitCurve(
         threshold=given,
-        net_benefit=net_benefit,
-        low=np.maximum(net_benefit - margin, -odds),
-        high=np.minimum(net_benefit + margin, 1.0),
+        net_benefit=hits - odds * alarms,
+        low=low,
+        high=high,
         act_on_all=rate - odds * (1.0 - rate),
         level=level,
     )
+
+
+class ShareEnds(NamedTuple):
+    """The ends of the intervals of shares, (thresholds,) each."""
+
+    low: Vector
+    high: Vector
+
+
+def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share: Vector, level: float) -> ShareEnds:
+    """Wilson's intervals of the share of rows that are of a class and have a p at or above each threshold.
+
+    The variance of the share is Σ w² (x - share)² / (Σ w)² with x = 1 for such a row. Where there are none, it is that
+    of a share of rows that weigh as those of the class do.
+    """
+    p, _ = rows.event(1)
+    weight = rows.weights
+    total = float(weight.sum())
+    reached_weight, squared_weight = at_or_above(thresholds, p, weight * is_class, weight**2 * is_class)
+    of_class = weight[is_class]
+    mean_weight = float(of_class @ of_class / of_class.sum()) if len(of_class) else 1.0
+    # One row more of the mean weight of the class, as in `outcome_weights`.
+    weight_of_reached = (squared_weight + mean_weight**2) / (reached_weight + mean_weight)
+    all_squares = float(weight @ weight)
+    rest_weight = np.maximum(total - reached_weight, 0.0)
+    weight_of_others = (np.maximum(all_squares - squared_weight, 0.0) + mean_weight**2) / (rest_weight + mean_weight)
+    size = effective_size(share, total, weight_of_reached, weight_of_others)
+    n_clusters = None
+    if rows.clusters is not None:
+        happens = is_class & (p >= reached_from(thresholds)[:, None])
+        variance = variance_of_mean(happens.astype(np.float64), rows.weight, rows.clusters)
+        own_variance = share * (1.0 - share)
+        size = np.minimum(size, np.divide(own_variance, variance, out=size.copy(), where=own_variance * variance > 0.0))
+        n_clusters = number_of(rows.clusters)
+    return ShareEnds(*wilson(share, size, level, n_clusters))
+
+
+def _ends_of_benefit(
+    hits: Vector, hit_ends: ShareEnds, alarms: Vector, alarm_ends: ShareEnds, odds: Vector
+) -> tuple[Vector, Vector]:
+    """The interval of hits - odds · alarms from those of both shares (Zou & Donner 2008).
+
+    With the distances a and b of an end of each from its share, the end is off by √(a² + odds² b² - 2 r a odds b),
+    r = -√(h f / ((1 - h)(1 - f))) being the correlation of the shares h and f of events that exclude one another.
+    """
+    product = hits * alarms
+    correlation = -np.sqrt(product / np.maximum((1.0 - hits) * (1.0 - alarms), product + 1e-300))
+
+    def distance(of_hits: Vector, of_alarms: Vector) -> Vector:
+        weighted = odds * of_alarms
+        squares = of_hits**2 + weighted**2 - 2.0 * correlation * of_hits * weighted
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+    benefit = hits - odds * alarms
+    below = distance(hits - hit_ends.low, alarm_ends.high - alarms)
+    above = distance(hit_ends.high - hits, alarms - alarm_ends.low)
+    return np.maximum(benefit - below, -odds), np.minimum(benefit + above, 1.0)
 
 
 def automation_curve(
@@ -476,11 +589,12 @@ def automation_curve(
     n_points: int = 100,
     sample_weight: Any = None,
     level: float = 0.95,
+    clusters: Any = None,
 ) -> AutomationCurve:
     """Error and cost against the share of automated rows, the most certain first.
 
     Without `costs` every mistake costs 1. Rows of the same expected cost are automated together, so that there may be
-    fewer than `n_points` points.
+    fewer than `n_points` points. `clusters` as for `evaluate_decisions`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -494,8 +608,10 @@ def automation_curve(
     check_level(level, function)
     check_integer(n_points, "n_points", function)
     price = check_number(abstain, "abstain", function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    table = 1.0 - np.eye(rows.n_classes) if costs is None else check_costs(costs, rows.n_classes, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    table: Vector = 1.0 - np.eye(rows.n_classes)
+    if costs is not None:
+        table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     decided = _decide(rows, table, None)
     weight = rows.weights
     order = np.argsort(decided.expected_cost, kind="stable")
@@ -519,13 +635,25 @@ def automation_curve(
         squared_correct=squared_mistakes[:, None],
     )
     sizes = effective_size(errors, automated, of_mistakes[:, 0], of_others[:, 0])
-    error_low, error_high = wilson(errors, sizes, level)
+    excess = None
+    if rows.clusters is not None:
+        is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
+        for point, end in enumerate(last):
+            is_automated[point, order[: end + 1]] = True
+        excess = _excess_of_units(np.where(is_automated, decided.cost, price), rows)
+        # The influence of a row on the error among automated rows.
+        influence = is_automated * (decided.is_wrong - errors[:, None]) * (weight.sum() / automated)[:, None]
+        variance = variance_of_mean(influence, rows.weight, rows.clusters)
+        own_variance = errors * (1.0 - errors)
+        of_clusters = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
+        sizes = np.minimum(sizes, of_clusters)
+    error_low, error_high = wilson(errors, sizes, level, number_of(rows.clusters, rows.weight))
     sums = [up_to_points(moments) for moments in _moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
     undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])
     sums[0] += (undecided[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
     limits = (min(price, float(table.min())), max(price, float(table.max())))
-    costs_of_points = _interval_of_costs(sums, table, level, limits)
+    costs_of_points = _interval_of_costs(sums, table, level, limits, excess)
     return AutomationCurve(
         share=automated / weight.sum(),
         highest_expected_cost=decided.expected_cost[order][last],

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
-from refocal import metrics
 from refocal._arrays import as_floating, to_numpy
 from refocal._validation import check_integer
-from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
 from refocal.errors import ParameterError
 from refocal.fitting.affine import folds
 from refocal.maps import log_softmax
+from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.inputs import check_level, mean
+from refocal.metrics.intervals import Interval, normal_interval
+from refocal.metrics.scores import log_loss_terms
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, read_rows
 from refocal.rows.labels import IgnoreIndex
+from refocal.rows.predictions import probability_rows
 
 __all__ = ["LogLossDecomposition", "log_loss_decomposition"]
 
-BY = {"temperature": TemperatureScaling(), "fts": FocalTemperatureScaling(objective="nll")}
+BY = {
+    "auto": AutoCalibration(),
+    "temperature": TemperatureScaling(),
+    "fts": FocalTemperatureScaling(objective="nll"),
+}
 
 
 class LogLossDecomposition(NamedTuple):
@@ -35,31 +44,38 @@ class LogLossDecomposition(NamedTuple):
     total: float
     calibration: float
     refinement: float
+    calibration_interval: Interval | None = None
+    """The interval of the calibration part; the fits count as given."""
 
 
 def log_loss_decomposition(
     y_true: Any,
     logits: Any = None,
     *,
-    by: str | Calibrator = "temperature",
+    by: str | Calibrator = "auto",
     cv: int = 5,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
     random_state: int = 0,
+    level: float = 0.95,
 ) -> LogLossDecomposition:
     """Log-loss split into the part that a recalibration removes and the rest (Berta et al. 2025).
 
     The refinement is the log-loss after recalibration, each row predicted by a calibrator fitted on the other folds,
     which hold equal shares of every class and do not depend on the order of the rows; the calibration part is what that
-    saved, and can be slightly negative on calibrated predictions. `by` is "temperature", "fts" (focal temperature
-    scaling by log-loss) or any calibrator. Log-probabilities do as logits.
+    saved, and can be slightly negative on calibrated predictions. It is what a calibrator finds, a lower bound of all
+    miscalibration: `by` is "auto" (`AutoCalibration`), "temperature", "fts" (focal temperature scaling by log-loss) or
+    any calibrator, and temperature scaling alone finds half where classes are off separately. Log-probabilities do as
+    logits.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(5000, 4))
     >>> y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     >>> found = log_loss_decomposition(y, 3.0 * logits)
-    >>> round(found.calibration, 1), abs(log_loss_decomposition(y, logits).calibration) < 1e-3
+    >>> round(found.calibration, 1), abs(log_loss_decomposition(y, logits).calibration) < 3e-3
     (0.4, True)
+    >>> found.calibration_interval.low > 0.35
+    True
     """
     name = "log_loss_decomposition"
     if isinstance(y_true, Predictions):
@@ -76,12 +92,21 @@ def log_loss_decomposition(
         words = ", ".join(repr(word) for word in BY)
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
     check_integer(cv, "cv", name, least=2, most=len(rows))
+    check_level(level, name)
     log_p = np.empty_like(rows)
     fold = folds(Block(rows, labels), cv, random_state)
     for held_out in (fold == i for i in range(cv)):
         train = ~held_out
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])
         log_p[held_out] = fitted.predict_log_proba(rows[held_out])
-    total = metrics.log_loss(labels, log_softmax(rows), sample_weight=weight)
-    refinement = metrics.log_loss(labels, log_p, sample_weight=weight)
-    return LogLossDecomposition(total, total - refinement, refinement)
+    before = log_loss_terms(probability_rows(labels, log_softmax(rows), weight, "log-probabilities"))
+    after = log_loss_terms(probability_rows(labels, log_p, weight, "log-probabilities"))
+    total = mean(before, weight)
+    refinement = mean(after, weight)
+    error = math.sqrt(variance_of_mean(before - after, weight))
+    return LogLossDecomposition(
+        total=total,
+        calibration=total - refinement,
+        refinement=refinement,
+        calibration_interval=normal_interval(total - refinement, error, level, (-math.inf, math.inf)),
+    )

@@ -33,21 +33,26 @@ __all__ = [
     "worst_top_change",
 ]
 
-# What `closest_temperature` searches; the explorer in the browser does the same.
+# What `closest_temperature` compares; the explorer in the browser does the same.
 LOGIT_RANGE = {2: (20.0, 0.005), 3: (10.0, 0.125), 4: (10.0, 0.25)}
 """By the number of classes: how far below the top the classes of a row of logits lie at most, and in what steps.
 
 Two classes: |s| ≤ 20. Three and four: every logit in [-5, 5], as in the paper.
 """
 
-GRID_POINTS = 121
-"""The points of the grid in log(1/T)."""
 
-GRID_MARGIN = 0.1
-"""How far the grid in log(1/T) reaches beyond the temperatures that can be closest."""
+class ClosestSearch(NamedTuple):
+    """How `closest_temperature` searches log(1/T); the explorer in the browser does the same."""
 
-WIDTH = 1e-13
-"""The width in log(1/T) at which the search in one valley of the grid ends."""
+    points: int = 121
+    """The points of the grid."""
+    margin: float = 0.1
+    """How far the grid reaches beyond the temperatures that can be closest."""
+    width: float = 1e-13
+    """The width at which the search in one valley of the grid ends."""
+
+
+CLOSEST_SEARCH = ClosestSearch()
 
 
 # Focal loss as a proper loss after a map: Propositions 1, 2 and 4.
@@ -248,7 +253,8 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
 
     # log(1/T) of every closest temperature lies between that of no change and that of the binary limit, γ + 1.
     lowest, highest = sorted((0.0, math.log1p(gamma)))
-    grid = np.linspace(lowest - GRID_MARGIN, highest + GRID_MARGIN, GRID_POINTS)
+    margin = CLOSEST_SEARCH.margin
+    grid = np.linspace(lowest - margin, highest + margin, CLOSEST_SEARCH.points)
     values = np.array([error(u) for u in grid])
     valleys = [i for i in range(1, len(grid) - 1) if values[i] <= min(values[i - 1], values[i + 1])]
     minima = [_golden_section(error, float(grid[i - 1]), float(grid[i + 1])) for i in valleys]
@@ -259,7 +265,7 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
 def _golden_section(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a function with one valley is least. A largest difference has a kink there, so nothing smoother will do."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    while high - low > WIDTH:
+    while high - low > CLOSEST_SEARCH.width:
         left = high - ratio * (high - low)
         right = low + ratio * (high - low)
         if function(left) <= function(right):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from scipy import stats
 from scipy.special import softmax
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -215,3 +216,34 @@ def test_tied_scores_are_covered_in_every_precision(score, base):
         np.testing.assert_array_equal(sets, fitted.predict_set(votes.astype(first)))
         if base == "none":  # otherwise half of these rows are new
             assert sets[np.arange(4000), labels].mean() >= 0.9
+
+
+def test_unequal_weights_do_not_lower_the_coverage():
+    """50 rows whose weights have a log-sd of 1.5: with a new row of weight 1 the sets would cover 86.8 %."""
+    rng = np.random.default_rng(0)
+    coverages = []
+    for _ in range(150):
+        p = rng.random(50)  # of the label: the score 1 - p of the truth is uniform
+        labels = np.arange(50) % 2
+        probabilities = np.where(np.eye(2)[labels] == 1.0, p[:, None], 1.0 - p[:, None])
+        weight = np.exp(rng.normal(0.0, 1.5, 50))
+        sets = PredictionSets(coverage=0.9, input="probabilities")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            fitted = sets.fit(probabilities, labels, sample_weight=weight)
+        coverages.append(min(fitted.threshold_, 1.0))
+    assert np.mean(coverages) >= 0.9
+
+
+def test_the_coverage_of_one_fit_is_a_quantile_of_beta():
+    logits, labels = draw_logits(99, 4)
+    report = PredictionSets(coverage=0.9).fit(logits, labels).fit_report_
+    assert report["coverage_of_fit"] == pytest.approx(stats.beta.ppf(0.05, 90, 10))
+    twice = PredictionSets(coverage=0.9).fit(logits, labels, sample_weight=np.full(99, 0.5)).fit_report_
+    assert twice["coverage_of_fit"] == pytest.approx(report["coverage_of_fit"])
+    few = PredictionSets(coverage=0.99).fit(logits[:50], labels[:50]).fit_report_
+    assert few["coverage_of_fit"] == 1.0
+    # Of 300 fits about 285 cover that much or more.
+    rng = np.random.default_rng(1)
+    covered = np.sort(rng.random((300, 99)), axis=1)[:, 89]
+    assert 275 <= np.sum(covered >= report["coverage_of_fit"]) <= 295

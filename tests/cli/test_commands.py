@@ -89,7 +89,7 @@ def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
     refocal("fit", "val.npz", "-m", "fts-nll")
     whole = load("calibrator.json").predict_proba(read("test.npz").values)
     for entries in (1 << 22, 100):
-        monkeypatch.setattr("refocal.io.parts.BLOCK_ENTRIES", entries)
+        monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(entries))
         assert refocal("apply", "calibrator.json", "test.npz", "-o", "probs.npz")[0] == 0
         with np.load("probs.npz") as written:
             np.testing.assert_array_equal(written["probabilities"], whole)

@@ -10,6 +10,8 @@ from refocal.engine import Block, sampling
 from refocal.io import blocks
 from refocal.metrics import log_loss
 
+pytestmark = pytest.mark.numerics
+
 
 def rounded_rows(n_rows, decimals=2):
     """Overconfident probabilities of class 1, rounded; the true ones; labels."""

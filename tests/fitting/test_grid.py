@@ -98,7 +98,7 @@ def test_the_brier_score_of_the_predictions_is_that_of_the_metric(n_classes, wei
     found, surface = find(Block(logits, labels, weight), objective="brier_score", **options)
     assert (found.gamma, found.temperature) == (expected.gamma, expected.temperature)
     assert found.value == pytest.approx(expected.value, rel=1e-12)
-    assert found.passes < expected.passes
+    assert found.passes < expected.passes  # a metric that is known is interpolated; a callable is asked at every point
     np.testing.assert_allclose(surface.value, exact.value, rtol=1e-4)
 
 
@@ -166,6 +166,7 @@ def test_few_temperatures_are_all_exact(objective):
 
 
 def test_a_fine_grid_costs_little_more_than_its_nodes():
+    """Between the nodes values are interpolated: the passes depend on the range of a grid, not on its points."""
     logits, labels = draw_logits(250, 4, 6, scale=3.0, temperature=1.7)
     fine = np.geomspace(0.2, 4.0, 2000)
     told = []
@@ -175,9 +176,9 @@ def test_a_fine_grid_costs_little_more_than_its_nodes():
     assert len(nodes) == 12 + int(np.ceil(6.0 * np.log(20.0)))
     np.testing.assert_allclose(told, np.arange(1, len(nodes) + 1) / len(nodes))
     assert solution.passes <= len(GAMMAS) * len(nodes) + 50  # of 8000 points
-    known = dict(problem.memo)
+    n_known = len(problem.cache)
     again, _ = find(problem, objective="nll", search="grid", gammas=GAMMAS, temperatures=fine)
-    assert problem.memo.keys() == known.keys()
+    assert len(problem.cache) == n_known
     assert again.passes < solution.passes
 
 

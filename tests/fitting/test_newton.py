@@ -1,36 +1,21 @@
-"""The searches against brute force, other libraries and general-purpose optimisers."""
+"""Newton's method in γ and the temperature against general-purpose optimisers."""
 
 from __future__ import annotations
-
-import warnings
-from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
-from scipy import special
-from scipy.optimize import minimize, minimize_scalar
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
+from scipy.optimize import minimize
 
-from helpers import draw_logits
-from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
-from refocal.calibrators.fitted import focal_point
+from helpers import draw_logits, focal_log_loss
 from refocal.engine import Block
-from refocal.errors import DataError, ParameterError
-from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
+from refocal.errors import DataError
 from refocal.fitting.newton import FocalPoint, Free, _clearly_worse, _descend, _joins, newton
 from refocal.fitting.solution import Solution
 from refocal.fitting.temperature import DRAFT, GAMMA_BOUNDS, newton_temperature, scale_of
-from refocal.maps import focal_temperature, inverse_focal, log_softmax
+from refocal.maps import inverse_focal
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
-
-
-def log_loss(logits, labels, gamma, temperature):
-    log_p = focal_temperature(np.asarray(logits, np.float64), gamma, temperature)
-    return -log_p[np.arange(len(labels)), labels].mean()
 
 
 @pytest.mark.slow
@@ -39,76 +24,8 @@ def test_a_far_minimum_on_few_rows_does_not_mislead():
     logits = 1.7 * inverse_focal(log_p, 1.0)
     found = newton(Block(logits, labels))
     # The first 300 rows have their least log-loss near γ = 15, where all rows have a second minimum.
-    least = minimize(lambda point: log_loss(logits, labels, *point), [1.0, 1.7], method="Nelder-Mead")
+    least = minimize(lambda point: focal_log_loss(logits, labels, *point), [1.0, 1.7], method="Nelder-Mead")
     assert found.value <= least.fun + 1e-9
-
-
-def brute_force_temperature(logits, labels):
-    below = logits - logits.max(axis=1, keepdims=True)
-    of_labels = below[np.arange(len(labels)), labels].mean()
-
-    def loss(u):
-        return np.log(np.exp(below / np.exp(u)).sum(axis=1)).mean() - of_labels / np.exp(u)
-
-    return np.exp(minimize_scalar(loss, bracket=(-1.0, 1.0), method="brent", tol=1e-12).x)
-
-
-class Logits(ClassifierMixin, BaseEstimator):
-    """A classifier whose features are its logits."""
-
-    def fit(self, X, y):
-        self.classes_ = np.unique(y)
-        return self
-
-    def decision_function(self, X):
-        return X
-
-    def predict(self, X):
-        return self.classes_[np.argmax(X, axis=1)]
-
-
-def probmetrics_calibrators():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a dependency of it uses what torch has deprecated
-        return import_module("probmetrics.calibrators")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [10, 100, 1000])
-def test_temperature_equals_other_libraries_and_brute_force(n_classes):
-    logits, labels = draw_logits(max(1000, 2 * n_classes), n_classes)
-    logits *= 1.8
-    labels[:n_classes] = np.arange(n_classes)  # every class occurs, as scikit-learn needs
-    ours = newton_temperature(Block(logits, labels))
-    assert ours.status == "converged"
-    assert ours.passes <= 8
-    assert ours.temperature == pytest.approx(brute_force_temperature(logits, labels), rel=1e-6)
-    frozen = FrozenEstimator(Logits().fit(logits, labels))
-    theirs = CalibratedClassifierCV(frozen, method="temperature", ensemble=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes too rare for its folds
-        theirs.fit(logits, labels)
-    beta = theirs.calibrated_classifiers_[0].calibrators[0].beta_
-    assert ours.temperature == pytest.approx(1 / beta, rel=1e-5)
-    peer = probmetrics_calibrators().get_calibrator("temp-scaling")
-    peer.fit(np.exp(log_softmax(logits)), labels)
-    before = log_softmax(logits[:200])
-    after = np.log(peer.predict_proba(np.exp(before)))
-    # Its temperature is the slope between log-probabilities before and after, each row centred.
-    before, after = (x - x.mean(axis=1, keepdims=True) for x in (before, after))
-    assert ours.temperature == pytest.approx(np.sum(before**2) / np.sum(before * after), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-@pytest.mark.parametrize(("factor", "offset"), [(1.0, 0.0), (30.0, 0.0), (0.005, 0.0), (1.0, 1000.0), (1e4, 0.0)])
-def test_any_scale_and_precision(dtype, factor, offset):
-    logits, labels = draw_logits(4000, 10)
-    if dtype == np.float16:
-        factor = min(factor, 1e3)  # the largest float16 is 65504
-    logits = (factor * logits + offset).astype(dtype)
-    best = brute_force_temperature(logits.astype(np.float64) / factor, labels) * factor
-    assert newton_temperature(Block(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -120,11 +37,11 @@ def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_class
     logits = inverse_focal(logits, gamma) * temperature
     ours = newton(Block(logits, labels))
     assert ours.status == "converged"
-    assert ours.value == pytest.approx(log_loss(logits, labels, ours.gamma, ours.temperature), rel=1e-12)
+    assert ours.value == pytest.approx(focal_log_loss(logits, labels, ours.gamma, ours.temperature), rel=1e-12)
     starts = [(np.log1p(g), np.log(temperature * t)) for g, t in ((-0.7, 0.7), (0.5, 1.5), (3.0, 0.7))]
     found = [
         minimize(
-            lambda u: log_loss(logits, labels, max(np.expm1(u[0]), GAMMA_BOUNDS[0]), np.exp(u[1])),
+            lambda u: focal_log_loss(logits, labels, max(np.expm1(u[0]), GAMMA_BOUNDS[0]), np.exp(u[1])),
             start,
             method="Nelder-Mead",
             options={"xatol": 1e-7, "fatol": 1e-13, "maxfev": 2000},
@@ -144,7 +61,7 @@ def test_newton_is_never_worse_than_temperature_scaling_or_nothing(seed):
     labels = np.where(rng.random(300) < 0.3, rng.integers(0, logits.shape[1], 300), labels)
     both = newton(Block(logits, labels))
     assert both.value <= newton_temperature(Block(logits, labels)).value + 1e-12
-    assert both.value <= log_loss(logits, labels, 0.0, 1.0)
+    assert both.value <= focal_log_loss(logits, labels, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("seed", [1, 14, 26, 45, 97, 102])  # each with two or three valleys
@@ -225,13 +142,6 @@ def test_the_end_of_the_range_of_gamma_is_said():
     assert "For γ: the range is -0.9 to 100" in found.message
 
 
-def test_a_temperature_is_found_once():
-    problem = Block(*draw_logits(500, 4))
-    newton_temperature(problem)
-    passes = problem.passes
-    assert newton_temperature(problem).passes == problem.passes == passes
-
-
 def test_which_points_lead_to_the_same_valley():
     end = Solution(1.0, 2.0, 0.5, "converged", "", 1)
     for point, joins in (
@@ -260,29 +170,12 @@ def test_one_parameter_can_be_fixed():
     logits, labels = draw_logits(2000, 5)
     alone = newton(Block(logits, labels), fixed_temperature=1.3)
     assert alone.temperature == pytest.approx(1.3, rel=1e-12)
-    values = [log_loss(logits, labels, alone.gamma + step, 1.3) for step in (-0.02, 0.0, 0.02)]
+    values = [focal_log_loss(logits, labels, alone.gamma + step, 1.3) for step in (-0.02, 0.0, 0.02)]
     assert values[1] < min(values[0], values[2])
     held = newton(Block(logits, labels), fixed_gamma=2.0)
     assert held.gamma == pytest.approx(2.0, rel=1e-12)
-    values = [log_loss(logits, labels, 2.0, held.temperature * f) for f in (0.97, 1.0, 1.03)]
+    values = [focal_log_loss(logits, labels, 2.0, held.temperature * f) for f in (0.97, 1.0, 1.03)]
     assert values[1] < min(values[0], values[2])
-
-
-@pytest.mark.parametrize("objective", ["auto", "ece"])
-def test_where_every_row_is_right_doubt_is_left(objective):
-    rng = np.random.default_rng(0)
-    labels = rng.integers(2, size=3000)
-    logits = np.eye(2)[labels] * 8.0 + rng.normal(size=(3000, 2))
-    labels[rng.random(3000) < 0.01] = 0  # some of class 1 are mistaken, none of the first
-    some = np.flatnonzero(labels == np.argmax(logits, axis=1))[:100]
-    fitted = FocalTemperatureScaling(objective=objective).fit(logits[some], labels[some])
-    # Each of the 100 rows counts as right with probability 101/102.
-    margin = np.abs(logits[some, 1] - logits[some, 0])
-    doubtful = [np.mean(np.logaddexp(0.0, margin / t) - 101 / 102 * margin / t) for t in np.geomspace(0.1, 10.0, 2001)]
-    np.testing.assert_allclose(fitted.temperature_, np.geomspace(0.1, 10.0, 2001)[np.argmin(doubtful)], rtol=3e-3)
-    assert fitted.gamma_ == 0.0
-    assert "every row is right" in fitted.solution_.message
-    assert metrics.log_loss(labels, fitted.predict_log_proba(logits)) < 0.1
 
 
 def test_the_status_names_cause_and_remedy():
@@ -300,98 +193,6 @@ def test_the_status_names_cause_and_remedy():
     assert (flat.status, flat.gamma, flat.temperature) == ("flat", 0.0, 1.0)
 
 
-def brute_force_grid(logits, labels, gammas, temperatures):
-    values = np.empty((len(gammas), len(temperatures)))
-    for i, gamma in enumerate(gammas):
-        for j, temperature in enumerate(temperatures):
-            p = np.exp(focal_temperature(logits, gamma, temperature))
-            values[i, j] = metrics.expected_calibration_error(labels, p)
-    return values
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
-    logits, labels = draw_logits(1500, 10, seed)
-    logits *= 1.5
-    gammas, temperatures = PAPER_GAMMAS, PAPER_TEMPERATURES[20::3]
-    values = brute_force_grid(logits, labels, gammas, temperatures)
-    solution, surface = find(
-        Block(logits, labels), objective="ece", search="grid", gammas=gammas, temperatures=temperatures
-    )
-    assert solution.value == pytest.approx(values.min(), abs=1e-9)
-    assert surface.value.shape == values.shape
-    # Points that cannot be the best are filled in along T; they never look better than they are bound to be.
-    apart = np.abs(surface.value - values)
-    assert apart.mean() < 5e-4
-    assert apart.max() < 1e-2
-    assert (surface.value >= values.min() - 1e-9).all()
-    p = np.exp(focal_temperature(logits, solution.gamma, solution.temperature))
-    assert solution.value == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-12)
-    exact = [[log_loss(logits, labels, g, t) for t in temperatures[::20]] for g in gammas]
-    np.testing.assert_allclose(surface.log_loss[:, ::20], exact, rtol=1e-6)
-
-
-def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
-    logits, labels = draw_logits(800, 4)
-    solution, surface = find(Block(logits, labels), objective="nll", search="grid")
-    assert surface.value.shape == (9, 500)
-    assert (surface.temperature.min(), surface.temperature.max()) == (0.01, 5.0)
-    best = newton(Block(logits, labels))
-    assert best.value <= solution.value <= best.value + 5e-4
-
-
-def test_the_tolerance_keeps_the_log_loss():
-    logits, labels = draw_logits(1500, 5)
-    logits = 2.0 * logits
-    for tolerance in (0.0, 0.001, 0.02):
-        solution, surface = find(Block(logits, labels), objective="ece", search="auto", nll_tolerance=tolerance)
-        chosen = log_loss(logits, labels, solution.gamma, solution.temperature)
-        assert chosen <= surface.log_loss.min() * (1 + tolerance) * (1 + 1e-6)
-
-
-def test_the_line_search_stays_on_its_line():
-    logits, labels = draw_logits(600, 5)
-    solution, surface = find(
-        Block(logits, labels), objective="ece", search="line", temperatures=PAPER_TEMPERATURES[::10]
-    )
-    fit = np.polyfit(surface.gamma, surface.temperature, 1)
-    np.testing.assert_allclose(np.polyval(fit, surface.gamma), surface.temperature, atol=1e-9)
-    assert solution.value == surface.value.min()
-    assert len(surface.gamma) <= 50
-
-
-def test_metrics_by_name_and_callables():
-    logits, labels = draw_logits(400, 3)
-    options = {"search": "grid", "gammas": [0.0, 1.0], "temperatures": [0.5, 1.0, 2.0]}
-    named, surface = find(Block(logits, labels), objective="brier_score", **options)
-
-    def squared(y, p):
-        return np.mean(np.sum((p - np.eye(3)[y]) ** 2, axis=1))
-
-    own, _ = find(Block(logits, labels), objective=squared, **options)
-    assert (named.gamma, named.temperature) == (own.gamma, own.temperature)
-    assert named.value == pytest.approx(own.value, rel=1e-12)
-    assert surface.value.shape == (2, 3)
-
-
-def test_weights_count_as_repetitions():
-    logits, labels = draw_logits(500, 4)
-    rng = np.random.default_rng(5)
-    times = rng.integers(0, 4, size=500)
-    repeated = Block(np.repeat(logits, times, axis=0), np.repeat(labels, times))
-    weighted = Block(logits, labels, times.astype(np.float64))
-    for search in (newton_temperature, newton):
-        a, b = search(repeated), search(weighted)
-        assert a.temperature == pytest.approx(b.temperature, rel=1e-7)
-        assert a.value == pytest.approx(b.value, rel=1e-12)
-    options = {"search": "grid", "gammas": [0.0, 0.5], "temperatures": np.linspace(0.5, 2.0, 31)}
-    for objective in ("ece", "auto"):
-        (a, _), (b, _) = (find(rows, objective=objective, **options) for rows in (repeated, weighted))
-        assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
-        assert a.value == pytest.approx(b.value, rel=1e-9)
-
-
 def test_torch_tensors_are_searched_as_they_are():
     logits, labels = draw_logits(700, 6)
     ours = Block(torch.tensor(logits), torch.tensor(labels))
@@ -399,81 +200,6 @@ def test_torch_tensors_are_searched_as_they_are():
     here = newton(Block(logits, labels))
     assert there.temperature == pytest.approx(here.temperature, rel=1e-9)
     assert there.gamma == pytest.approx(here.gamma, rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"objective": "accuracy"}, "'objective' of find must be one of 'auto', 'nll', 'ece', .*Got 'accuracy'"),
-        ({"objective": 3}, "'objective' of find"),
-        ({"search": "random"}, "'search' of find must be one of 'auto', 'newton', 'grid', 'line'. Got 'random'"),
-        ({"search": "newton"}, "'search' of find must be 'auto', 'grid' or 'line' for objective='ece'"),
-        ({"gammas": [-1.0, 0.0]}, r"'gammas' of find must be .* greater than -1. Got \[-1.0, 0.0\]"),
-        ({"temperatures": []}, "'temperatures' of find"),
-        ({"temperatures": "warm"}, "'temperatures' of find must be .*Got 'warm'"),
-        ({"nll_tolerance": -0.1}, "'nll_tolerance' of find must be None, inf or a finite number at least 0"),
-        ({"objective": "nll", "gammas": np.nan}, "'gammas' of find must be .* finite and greater than -1. Got nan"),
-        ({"objective": "nll", "gammas": -2.0}, "'gammas' of find must be .* greater than -1. Got -2.0"),
-        ({"objective": "nll", "temperatures": 0.0}, "'temperatures' of find must be .* greater than 0. Got 0.0"),
-        (
-            {"objective": "nll", "search": "newton", "temperatures": [1.0, 2.0]},
-            r"'temperatures' of find must be None or one number for search='newton'. Got \[1.0, 2.0\]",
-        ),
-    ],
-)
-def test_bad_options(options, words):
-    logits, labels = draw_logits(50, 3)
-    with pytest.raises(ParameterError, match=words):
-        find(Block(logits, labels), **{"objective": "ece", "search": "auto", **options})
-
-
-def test_points_of_a_grid_are_tried_for_the_log_loss_too():
-    logits, labels = draw_logits(400, 3)
-    found, surface = find(
-        Block(logits, labels), objective="nll", search="auto", gammas=0.0, temperatures=[0.5, 1.0, 4.0]
-    )
-    losses = [-special.log_softmax(logits / t, axis=1)[np.arange(400), labels].mean() for t in (0.5, 1.0, 4.0)]
-    np.testing.assert_allclose(surface.log_loss, [losses], rtol=1e-9)
-    assert found.temperature == (0.5, 1.0, 4.0)[int(np.argmin(losses))]
-
-
-@pytest.mark.slow
-def test_methods_fitted_on_one_dataset_share_their_passes(monkeypatch):
-    logits, labels = draw_logits(2000, 10)
-    gone_through = []
-    original = Block._over_parts
-
-    def counted(self, *arguments, **options):
-        gone_through.append(self.n_rows)
-        return original(self, *arguments, **options)
-
-    monkeypatch.setattr(Block, "_over_parts", counted)
-
-    def fit_all(rows):
-        gone_through.clear()
-        models = [TemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling(objective="ece")]
-        return [focal_point(model.fit(*rows).chain_) for model in models], len(gone_through)
-
-    alone, passes_alone = fit_all((logits, labels))
-    together, passes_together = fit_all((TemperatureScaling().dataset(logits, labels),))
-    assert together == alone
-    assert passes_together < 0.6 * passes_alone
-    assert fit_all((logits, labels)) == (alone, passes_alone)  # nothing is remembered of arrays
-
-
-def test_the_papers_grid_is_the_papers():
-    assert PAPER_GAMMAS == (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
-    assert (len(PAPER_TEMPERATURES), PAPER_TEMPERATURES[0], PAPER_TEMPERATURES[-1]) == (500, 0.01, 5.0)
-    np.testing.assert_allclose(np.diff(PAPER_TEMPERATURES), 0.01, rtol=1e-9)
-
-
-def test_the_line_runs_through_small_temperatures_too():
-    logits, labels = draw_logits(2000, 4)
-    found, path = find(Block(0.1 * logits, labels), objective="ece", search="line")
-    assert 0.0 < path.temperature.min() < found.temperature < 0.5
-    first, second = (np.interp(g, path.gamma, path.temperature) for g in (0.0, 1.0))
-    np.testing.assert_allclose(path.temperature, first + (second - first) * path.gamma, atol=1e-9)
-    assert path.to_dict()["value"] == path.value.tolist()
 
 
 @pytest.mark.parametrize(("n_classes", "gamma", "seed"), [(2, 0.0, 104), (2, 0.0, 116), (10, 3.0, 0), (10, 3.0, 1)])
@@ -491,7 +217,7 @@ def test_the_deepest_of_several_valleys_is_found_in_any_order_of_rows(n_classes,
     # A plain search from many points, by scipy.
     ends = [
         minimize(
-            lambda x: log_loss(logits, labels, np.expm1(x[0]), np.exp(x[1])),
+            lambda x: focal_log_loss(logits, labels, np.expm1(x[0]), np.exp(x[1])),
             [np.log1p(start), np.log(0.64 * start + 0.9)],
             method="L-BFGS-B",
             bounds=[(np.log(0.1), np.log(101.0)), (-3.0, 6.0)],
@@ -510,9 +236,9 @@ def test_a_gamma_at_its_bound_stays_there():
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     found = newton(Block(1.8 * logits, labels))
     assert (found.status, found.gamma) == ("at a bound", pytest.approx(-0.9, rel=1e-12))
-    assert found.passes <= 11
+    assert found.passes <= 11  # a point that goes to and fro at the bound would take all steps that are allowed
     here, *beside = (
-        log_loss(1.8 * logits, labels, -0.9, share * found.temperature) for share in (1.0, 1.0 - 1e-5, 1.0 + 1e-5)
+        focal_log_loss(1.8 * logits, labels, -0.9, share * found.temperature) for share in (1.0, 1.0 - 1e-5, 1.0 + 1e-5)
     )
     assert here < min(beside)
 
@@ -526,7 +252,7 @@ def test_the_value_at_an_end_is_the_log_loss_there():
     start = FocalPoint(best.gamma, 1.045 * best.temperature)
     end = _descend(rows, start, Free(gamma=False, temperature=True), scale_of(rows), accuracy)
     assert end.temperature == pytest.approx(best.temperature, rel=0.01)
-    here = log_loss(1.5 * logits, labels, end.gamma, end.temperature)
-    before = log_loss(1.5 * logits, labels, best.gamma, 1.045 * best.temperature)
+    here = focal_log_loss(1.5 * logits, labels, end.gamma, end.temperature)
+    before = focal_log_loss(1.5 * logits, labels, best.gamma, 1.045 * best.temperature)
     assert before - here > 1e-4
     assert end.value == pytest.approx(here, abs=0.05 * (before - here))

@@ -23,7 +23,7 @@ from refocal import losses, maps, metrics
 from refocal.calibrators.answers import Answers
 from refocal.calibrators.registry import NAMED, make
 from refocal.io import Predictions, read, split
-from refocal.io.writers import FILES, columns_of
+from refocal.io.writers import FILES, Form, columns_of
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
 
@@ -231,17 +231,17 @@ def test_every_format_gives_back_what_was_written(ending, logits, seed, single):
         del found  # some formats are mapped
 
 
-@pytest.mark.parametrize("ending", [".npz", ".csv", ".tsv"])
+@pytest.mark.parametrize(("ending", "form"), [(".npz", Form.ARRAYS), (".csv", Form.TEXT), (".tsv", Form.TEXT)])
 @some
 @given(rows=labelled_logits(most_rows=20), single=st.booleans())
-def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
+def test_probabilities_are_written_to_the_last_bit(ending, form, rows, single):
     logits, labels, _ = rows
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
         names = [f"class_{i}" for i in range(p.shape[1])]
         with FILES[ending](path, ending) as add:
-            add(columns_of(Answers(p, {}), names, ending, {}, {"label": labels}))
+            add(columns_of(Answers(p, {}), names, form, {}, {"label": labels}))
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)
         np.testing.assert_array_equal(found.labels, labels)

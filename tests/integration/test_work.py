@@ -1,5 +1,7 @@
 """How much work a fit does, counted exactly: rows walked through by the compiled passes, and bytes allocated.
 
+What is protected is the time that a fit takes, nearly all of which goes to passes over the rows. A bound that fails
+means that a change made fits slower: look for the pass that was added. Where a change needs fewer, lower the bound.
 Counts do not depend on the processor or its load. Timing ratios beside other packages are printed by
 `make bench-guard`, which is not part of the tests.
 """
@@ -56,6 +58,7 @@ def passes(walked, name):
 
 
 def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
+    """Newton's method begins on a sample and ends on all rows: no start from scratch on all of them."""
     TemperatureScaling().fit(*data)
     rough, exact = passes(walked, "temperature")
     assert rough <= 2.8  # on 300 rows, on a fifth of them, and two steps on all
@@ -66,6 +69,7 @@ def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
 
 
 def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked):
+    """Several starts are compared on a sample; all rows are gone through from the best of them alone."""
     FocalTemperatureScaling(objective="nll").fit(*data)
     rough, exact = passes(walked, "focal")
     assert rough <= 3.6
@@ -92,6 +96,7 @@ def test_a_focal_fit_follows_flat_valleys_in_few_passes(walked):
 
 @pytest.mark.parametrize("objective", ["nll", "auto"])
 def test_rows_of_many_classes_are_condensed_once(objective, walked):
+    """Passes over all classes of a vocabulary are dear: most go over the condensed rows."""
     rng = np.random.default_rng(0)
     logits = 4.0 * rng.normal(size=(1200, 2000)).astype(np.float16)
     labels = np.argmax(logits / 1.5 + rng.gumbel(size=logits.shape), axis=1)
@@ -113,6 +118,7 @@ def test_rows_of_many_classes_are_condensed_once(objective, walked):
 
 
 def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
+    """Choosing among candidates by cross-fitting costs a few dozen passes, not a few dozen fits."""
     assert AutoCalibration().fit(*data).choice_["chosen"] == "vector"
     # Five folds of four fifths of the rows, and all of them at the end, a few steps each.
     assert passes(walked, "vector")[0] <= 20
@@ -127,6 +133,7 @@ def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
 @pytest.mark.slow
 @pytest.mark.parametrize(("search", "most"), [("grid", 480), (None, 280)])
 def test_a_search_by_ece_looks_at_far_fewer_points_than_its_grid_has(search, most, data, walked):
+    """A sample and interpolation leave out most points of the grid, each of which would be a pass."""
     model = FocalTemperatureScaling(objective="ece", search=search) if search else FocalTemperatureScaling()
     n_points = model.fit(*data).path_.value.size
     rough, exact = passes(walked, "predict")
@@ -147,6 +154,7 @@ def test_a_fit_makes_no_copy_of_the_logits(model, dtype, data, walked):
 
 
 def test_what_is_counted_grows_with_a_second_pass(data, walked, monkeypatch):
+    """The counter itself: a pass that is made twice is counted twice, so that the bounds above can fail."""
     TemperatureScaling().fit(*data)
     once = Counter(walked)
     walk = c_engine.temperature

@@ -160,11 +160,8 @@ def test_a_mapped_file_is_read_in_windows(tmp_path, monkeypatch):
     assert window[8000:].shape == (0, 7)
     assert not isinstance(Mapped.of(mapped[::2]), Mapped)
 
-    from refocal.calibrators import _base
-    from refocal.io import parts
-
-    monkeypatch.setattr(_base, "LARGE_MAP", 1)
-    monkeypatch.setattr(parts, "BLOCK_ENTRIES", 7 * 1000)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(7 * 1000))
     expected = TemperatureScaling().fit(logits[1000:], labels[1000:]).temperature_
     found = TemperatureScaling().fit(mapped, np.load(tmp_path / "labels.npy", mmap_mode="r")[1000:])
     assert found.temperature_ == pytest.approx(expected, rel=1e-9)
@@ -400,7 +397,7 @@ def test_rows_that_are_fewer_in_a_later_pass_are_an_error(whole):
 
 @pytest.mark.parametrize("n_lost", [1, 4])
 def test_answers_that_a_map_loses_are_an_error(n_lost, tmp_path, monkeypatch):
-    monkeypatch.setattr("refocal.io.parts.BLOCK_ROWS", 1000)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(1000 * LOGITS.shape[1]))
     np.savez(tmp_path / "rows.npz", logits=LOGITS, labels=LABELS)
     lossy = open_rows(tmp_path / "rows.npz", map=lambda run, parts: [run(part) for part in parts[n_lost:]])
     expected = rf"'map' .* one answer for each of 6 parts. Got {6 - n_lost} answers"

@@ -24,7 +24,6 @@ from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.io import apply, blocks, datasets, open_rows, read, rows_of
-from refocal.io import files as files_module
 
 pytestmark = pytest.mark.core
 
@@ -90,7 +89,7 @@ def test_every_pattern_of_a_shell_finds_files(folder, pattern, monkeypatch, caps
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch):
-    monkeypatch.setattr("refocal.io.parts.BLOCK_ENTRIES", 400)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", "400")
     values = pa.array(LOGITS.astype(dtype).reshape(-1))
     lists = pa.FixedSizeListArray.from_arrays(values, 4)
     pq.write_table(pa.table({"logits": lists, "labels": LABELS}), tmp_path / "a.parquet")
@@ -381,7 +380,7 @@ def test_apply_does_again_what_arrays_or_labels_changed(tmp_path, fitted, kind):
 
 
 def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("refocal.io.parts.BLOCK_ENTRIES", 400)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", "400")
     frame = frame_of(1900, 3000)
     frame.loc[1050, "logit_cat"] = np.inf
     frame.to_parquet(folder / "part3.parquet")
@@ -416,7 +415,7 @@ def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monk
 
 def test_the_command_line_maps_large_files_and_skips_bad_rows(tmp_path, fitted, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files_module, "LARGE_FILE", 1)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
     monkeypatch.setattr(datasets, "CONNECT_SECONDS", 0.5)
     spoiled = LOGITS.copy()
     spoiled[5, 0] = np.nan

@@ -17,7 +17,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, files, open_rows, read, readers, tables
+from refocal.io import apply, open_rows, read, readers
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -34,8 +34,7 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(tables, "TEXT_BLOCK", 1 << 15)
-    monkeypatch.setattr(tables, "READ_BLOCK", 1 << 13)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(1 << 18))
 
 
 def write(path, logits=LOGITS, labels=LABELS, ids=IDS):
@@ -70,7 +69,6 @@ def test_text_is_read_in_blocks_without_pyarrow_too(tmp_path, fitted, ending, mo
     path = write(tmp_path / f"rows{ending}")
     given = read(path, **reading(path))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr(tables, "PLAIN_ROWS", 300)
     found = open_rows(path, **reading(path))
     assert TemperatureScaling().fit(found).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
     assert len(list(found.parts[0].blocks())) > 5
@@ -206,8 +204,7 @@ def test_other_columns_may_hold_values_of_several_kinds(
 
 
 def test_what_parquet_cannot_hold_is_said(tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("refocal.io.tables.TEXT_BLOCK", 200)
-    monkeypatch.setattr("refocal.io.tables.FIRST_TEXT", 200)
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(8 * 200))  # 200 bytes of text
     ids = [*range(100), *(f"r{i}" for i in range(100))]
     rows = zip(LOGITS[:200].tolist(), LABELS[:200].tolist(), ids, strict=True)
     text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)
@@ -307,7 +304,7 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     fit = ["fit", "rows.csv", "--values", "logit_*", "-o", "c.json"]
     assert run([*fit, "-m", "ts"]) == 0
     whole = load("c.json").temperature_
-    monkeypatch.setattr(files, "LARGE_TEXT", 1)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
     opened, open_parts = [], readers.open_parts
     monkeypatch.setattr(readers, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
     assert run([*fit, "-m", "ts"]) == 0
@@ -320,8 +317,8 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert run(["evaluate", "rows.csv", "c.json", "--values", "logit_*"]) == 0
     assert opened
     capsys.readouterr()
-    for large in (1, 1 << 26):
-        monkeypatch.setattr(files, "LARGE_TEXT", large)
+    for large in (1, 1 << 30):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", str(large))
         assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.csv"]) == 0
         read = "Read classes: cat, dog, cow, hen (columns of rows.csv).\n"
         wrote = "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
@@ -375,7 +372,7 @@ def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted
     whole.write_bytes(b"no gzip at all")
     with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
         read(whole, values="logit_*")
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setenv("REFOCAL_UNPACKED", str(1 << 20))
     whole.write_bytes(gzip.compress(b"logit_a,logit_b,label\n" + b"0,0,0\n" * 2_000_000))
     with pytest.raises(FormatError, match="it would unpack"):
         read(whole)

@@ -121,7 +121,7 @@ def test_the_tolerance_of_one_probability_is_what_is_said():
         (rm.reliability_curve, {"level": 1.0}),
         (rm.reliability_curve, {"level": 95}),
         (rm.reliability_band, {"kind": "both"}),
-        (rm.reliability_band, {"n_resamples": 0}),
+        (rm.reliability_band, {"n_bins": 0}),
         (rm.brier_decomposition, {"method": "bins"}),
         (rm.smooth_ece, {"bandwidth": 0.0}),
         (rm.smooth_ece, {"bandwidth": "auto"}),

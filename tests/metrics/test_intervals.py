@@ -118,6 +118,7 @@ def test_kernel_is_that_of_the_smooth_error():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::refocal.errors.InputWarning")
 def test_intervals_keep_to_the_range_of_the_metric():
     y, p = [1] * 30, [0.999] * 30
     for metric in (rm.expected_calibration_error, rm.brier_score, rm.accuracy, rm.smooth_ece, rm.squared_ece):
@@ -167,8 +168,8 @@ def test_a_heavy_row_moves_the_band_of_its_bin():
     y, weight = np.array([1] + [0] * 9), np.array([1000.0] + [1.0] * 9)
     band = rm.reliability_band(y, np.full(10, 0.6), n_bins=1, sample_weight=weight)
     assert band.accuracy[0] == pytest.approx(1000.0 / 1009.0)
-    assert band.high[0] > 0.99  # most resamples have it
-    assert band.low[0] == 0.0  # and some do not
+    assert band.high[0] > 0.99
+    assert band.low[0] < 0.3  # the other rows count as nearly none beside it
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 1.5])

@@ -139,3 +139,19 @@ def test_a_binned_decomposition_has_fifteen_bins_and_a_known_strategy(binary):
     assert brier_decomposition(y, p, method="binned").calibration == pytest.approx(share @ gap**2, abs=1e-12)
     with pytest.raises(ParameterError, match="'strategy' of brier_decomposition"):
         brier_decomposition(y, p, strategy="kmeans")
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_calibration_part_by_chance_is_that_of_calibrated_models(n_classes):
+    rng = np.random.default_rng(0)
+    parts = []
+    by_chance = []
+    for _ in range(30):
+        p = rng.dirichlet(np.ones(n_classes), 200)
+        y = (p.cumsum(axis=1) > rng.random((200, 1))).argmax(axis=1)
+        found = brier_decomposition(y, p)
+        parts.append(found.calibration)
+        by_chance.append(found.calibration_by_chance)
+    assert min(parts) > 0.0  # never 0, though the model is calibrated
+    assert np.mean(by_chance) == pytest.approx(np.mean(parts), rel=0.15)
+    assert np.isnan(brier_decomposition(y, p, n_simulations=0).calibration_by_chance)

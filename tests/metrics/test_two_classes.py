@@ -78,7 +78,9 @@ def test_the_influence_of_a_row_is_the_derivative_in_its_weight(name, digits):
         return metric.function(y, values, sample_weight=moved)
 
     derivatives = np.array([(at(i, step) - at(i, -step)) / (2 * step) for i in range(60)])
-    assert summary(metric, y, values, weight).influence == pytest.approx(derivatives * weight, abs=1e-6)
+    # The squares of influences add up to the variance of the jackknife.
+    expected = derivatives * weight * np.sqrt(59 / 60) * weight.sum() / (weight.sum() - weight)
+    assert summary(metric, y, values, weight).influence == pytest.approx(expected, abs=1e-6)
 
 
 def test_intervals_are_those_of_the_bootstrap():
@@ -95,7 +97,8 @@ def test_the_error_of_the_area_is_delongs():
     ones, zeros = p[y == 1], p[y == 0]
     wins = (ones[:, None] > zeros) + 0.5 * (ones[:, None] == zeros)
     variance = wins.mean(axis=1).var() / len(ones) + wins.mean(axis=0).var() / len(zeros)
-    assert bootstrap_interval(roc_auc, y, p).standard_error == pytest.approx(np.sqrt(variance), rel=1e-9)
+    expected = np.sqrt(variance * 500 / 499)
+    assert bootstrap_interval(roc_auc, y, p).standard_error == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_difference_of_areas_knows_that_the_rows_are_the_same():
@@ -112,7 +115,17 @@ def test_a_difference_of_areas_knows_that_the_rows_are_the_same():
 def test_intervals_stay_within_the_range():
     y = np.array([0, 1] * 10)
     found = bootstrap_interval(roc_auc, y, np.where(y == 1, 0.8, 0.2) - 0.7 * (np.arange(20) == 1))
-    assert found.high == 1.0 > found.low > 0.0
+    assert 0.5 < found.low < found.value < found.high < 1.0
+
+
+@pytest.mark.parametrize("metric", [roc_auc, average_precision])
+def test_a_perfect_order_of_few_rows_proves_little(metric):
+    y = np.array([0] * 12 + [1] * 4)
+    found = bootstrap_interval(metric, y, np.linspace(0.1, 0.9, 16))
+    assert found.value == found.high == 1.0
+    assert 0.0 < found.low < 0.8
+    one = bootstrap_interval(metric, [0] * 15 + [1], np.linspace(0.1, 0.9, 16))
+    assert (one.low, one.high) == (0.0, 1.0)  # one row of a class says nothing
 
 
 def test_two_columns_are_about_class_1():

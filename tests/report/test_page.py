@@ -184,7 +184,7 @@ def test_reliability_of_every_kind_is_drawn():
     for shown in (
         histogram.compute(),
         metrics.reliability_curve(y, p),
-        metrics.reliability_band(y, p, n_resamples=10),
+        metrics.reliability_band(y, p),
     ):
         _, curve, *_ = plot_reliability(shown).lines
         np.testing.assert_allclose(curve.get_ydata(), metrics.reliability_curve(y, p).accuracy)

@@ -202,10 +202,10 @@ def test_a_validation_set_without_a_class_never_means_that_nothing_is_needed():
     test = Predictions.from_logits(logits[1000:], labels[1000:])
     for methods in (["ts"], ["fts-nll"]):
         found = compare(validation, test, methods, chosen="none", n_resamples=20)
-        assert "need no calibration" not in verdict(replace(found, recommended=True))
+        assert "Nothing shows a need of calibration" not in verdict(replace(found, recommended=True))
         assert any("1 of 4 classes does not occur among the rows" in line for line in remarks(found))
     whole = compare(Predictions.from_logits(logits[:1000], labels[:1000]), test, ["ts"], chosen="none", n_resamples=20)
-    assert "need no calibration" in verdict(replace(whole, recommended=True))
+    assert "Nothing shows a need of calibration" in verdict(replace(whole, recommended=True))
     assert FocalTemperatureScaling().fit(logits, labels).fit_report_["n_classes"] == 4
 
 

@@ -22,6 +22,7 @@ from refocal_paper import claims
 from refocal_paper.layout import SCALES
 from refocal_paper.printed import PRINTED, REPORTED
 from refocal_paper.recipe import ALL_LOSSES, LOSSES
+from refocal_paper.refinement import LOSSES_OF_ROWS, seed_deviations, seed_differences, stops
 from refocal_paper.table import Cell, Row, build_differences, build_rows, ece_difference, named_cells, recipe_of
 
 MARKED = re.compile(r"<!--(?P<name>[\w./-]+)-->(?P<text>.*?)<!---->", re.S)
@@ -30,23 +31,26 @@ Numbers = dict[str, str]
 _BY_LOG_LOSS = ("log_loss", ("fts", "nll"), ("ts", "nll"))
 
 
-def quoted_numbers(cells: list[Cell]) -> Numbers:
-    """Every number that a page may quote, as it is written there."""
+def quoted_numbers(cells: list[Cell], refinement: dict[str, Any] | None = None) -> Numbers:
+    """Every number that a page may quote, as it is written there; `refinement` is what `read_refinement` returns."""
     parts = (_rows, _changes, _intervals, _slopes, _compositions, _mechanisms, _single_cells, _shifts)
     found = {name: text for part in parts for name, text in part(cells).items()}
     for scope, some in _scopes(cells).items():
         counts = {name: text for part in (_differences, _lines, _together) for name, text in part(some).items()}
         found |= {f"{scope}/{name}": text for name, text in counts.items()}
+    if refinement is not None:
+        found |= _refinements(refinement) | _seeds(cells) | _stops(refinement)
     return {**found, **_printed(), **_theory()}
 
 
 def _scopes(cells: list[Cell]) -> dict[str, list[Cell]]:
-    """All cells, and those of each data set and network, but for ablations and losses that the paper does not have."""
+    """All cells, and those of each data set, network and number of epochs, but for ablations and other losses."""
     found: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
         recipe = recipe_of(cell)
         if recipe == replace(recipe, reduction="sum", precision="bfloat16") and recipe.loss in LOSSES:
-            for scope in ("all", "/".join(_network(recipe.dataset, recipe.network))):
+            network = "/".join(_network(recipe.dataset, recipe.network))
+            for scope in ("all", network, f"{network}/{recipe.epochs}"):
                 found[scope].append(cell)
     return found
 
@@ -257,6 +261,51 @@ def _theory() -> Numbers:
             "theory/offset-9/highest": f"{highest:.4f}",
         }
     )
+
+
+def _refinements(refinement: dict[str, Any]) -> Numbers:
+    """Refinement of each cell, and how it compares with that of cross-entropy in the same setting."""
+    found: Numbers = {}
+    for name, row in named_cells(refinement["cells"]):
+        found[f"{_short(name)}/improbable"] = f"{100 * row['improbable']:.1f} %"
+        for measure in LOSSES_OF_ROWS:
+            split = row[measure]
+            prefix = f"{_short(name)}/{_slug(measure)}"
+            found |= {
+                f"{prefix}/calibration": f"{split['calibration'][0]:.3f}",
+                f"{prefix}/refinement": f"{split['refinement'][0]:.3f}",
+            }
+            against = row["against_cross_entropy"]
+            if against is not None:
+                difference, low, high = against[measure]
+                found |= {
+                    f"{prefix}/against-cross-entropy": f"{difference:+.3f}",
+                    f"{prefix}/against-cross-entropy/interval": f"{low:+.3f} to {high:+.3f}",
+                }
+    return found
+
+
+def _seeds(cells: list[Cell]) -> Numbers:
+    """The log-loss after FTS from seed to seed, against cross-entropy and by its standard deviation."""
+    found = {f"{_short(setting)}/seed-sd": f"{sd:.3f}" for setting, sd in seed_deviations(cells).items()}
+    for d in seed_differences(cells):
+        higher = sum(value > 0.0 for value in d.differences)
+        name = f"{_short(d.setting)}/{d.loss}/seeds"
+        found |= {
+            f"{name}/higher": f"{higher} of {len(d.differences)}",
+            f"{name}/differences": ", ".join(f"{value:+.3f}" for value in d.differences),
+        }
+    return found
+
+
+def _stops(refinement: dict[str, Any]) -> Numbers:
+    found: Numbers = {}
+    for cell, chosen in stops(refinement).items():
+        dataset, loss, _ = cell.split(", ")
+        for stop in chosen:
+            name = f"{dataset}/{loss}/stop/{_slug(stop.rule)}"
+            found |= {f"{name}/epoch": str(stop.epoch), f"{name}/log-loss": f"{stop.log_loss:.3f}"}
+    return found
 
 
 def _setting(row: Row) -> str:

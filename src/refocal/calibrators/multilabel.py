@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets
 from refocal.rows.scores import column_names
+
+if TYPE_CHECKING:
+    from refocal.nn import CalibrationLayer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -68,7 +71,20 @@ class MultiLabelCalibration(Calibrator):
     method: str = "auto"
     per_label: bool = False
     input: str = setting.option("log-odds", "probabilities")
-    row_axes: ClassVar[int] = 2
+
+    @property
+    def has_class_axis(self) -> bool:
+        """Labels always have an axis."""
+        return True
+
+    def n_chain_classes(self, n_columns: int) -> int:
+        """Two: each of the columns is a label that applies or does not."""
+        return 2
+
+    def _layer_type(self) -> type[CalibrationLayer]:
+        from refocal.nn import MultiLabelLayer
+
+        return MultiLabelLayer
 
     @property
     def slope_(self) -> Vector:
@@ -138,8 +154,9 @@ class MultiLabelCalibration(Calibrator):
             return Fitted(shared.chain, notes=notes)
         # The labels are groups of rows.
         groups = fit_groups(rows, shared.chain, {"label": to_numpy(rows.label_of_row)})
-        lines = groups.lines["label"]
-        chain = Chain((*shared.chain.steps, LabelLines(lines.slope, lines.intercept)))
+        # A label that is unknown in all rows has no line of its own: the identity.
+        slope, intercept = groups.lines["label"].of(np.arange(len(labels)))
+        chain = Chain((*shared.chain.steps, LabelLines(slope, intercept)))
         return Fitted(chain, notes=notes | {"after": groups.after, "deviation": groups.deviations["label"]})
 
     @classmethod
@@ -169,15 +186,13 @@ class MultiLabelCalibration(Calibrator):
         """The logarithm of the probability of each label, of the shape of `X`; for a Dask array computed lazily."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
+        self._check_names(X, name)
         if is_dask(X):
-            # A Dask DataFrame has an empty one of pandas, with the names of its columns.
-            _check_feature_names(self, X._meta if hasattr(X, "to_dask_array") else X, reset=False)
             values = in_chunks_of_rows(X)
             dtype = floating_dtype(values)
             meta = np.empty((0,) * values.ndim, dtype)
             predict = partial(self._log_proba, class_axis=class_axis, function=name)
             return values.map_blocks(predict, dtype=dtype, meta=meta)
-        _check_feature_names(self, X, reset=False)
         return self._log_proba(X, class_axis, name)
 
     def _log_proba(self, X: Array, class_axis: int, function: str) -> Array:

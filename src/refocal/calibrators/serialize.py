@@ -104,7 +104,7 @@ def from_dict(data: Any) -> Calibrator:
     calibrator = method(**_parameters(method, parameters))
     classes = _read_classes(data)
     report = _report(field(data, "fit", dict))
-    chain = _chain(data, calibrator, len(classes) if calibrator.row_axes == 1 else 2)
+    chain = _chain(data, calibrator, calibrator.n_chain_classes(len(classes)))
     solution = None
     if "search" in data:
         search = field(data, "search", dict)

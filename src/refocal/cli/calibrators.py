@@ -153,6 +153,7 @@ def apply(
     refocal apply calibrator.json logits.npz -o probs.npz
     refocal apply calibrator.json 'logits/*.parquet' -o probs
     """
+    from refocal.calibrators import MultiLabelCalibration
     from refocal.calibrators.answers import further_names, group_columns, what_is_written
     from refocal.io.apply import open_application
 
@@ -163,7 +164,8 @@ def apply(
         known = " and ".join(group_columns(fitted)) or "no groups"
         raise UsageError(f"--groups must be those of the calibrator: {known}. Got {', '.join(groups)} instead.")
     # Of several labels a table has a column of scores for each.
-    is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
+    several_labels = isinstance(fitted, MultiLabelCalibration)
+    is_table = several_labels and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
     with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()
@@ -190,7 +192,7 @@ def apply(
     n_before = sum(each.was_there for each in written)
     n_rows = sum(each.n_rows for each in written)
     n_skipped = sum(each.n_skipped for each in written)
-    columns_are = "labels" if fitted.row_axes == 2 else "classes"
+    columns_are = "labels" if several_labels else "classes"
     of_rows = {"rows": n_rows, columns_are: fitted.n_features_in_, "rows_skipped": n_skipped}
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
     result({"output": str(output), "read": application.described(), **of_rows, **of_files})

@@ -12,7 +12,7 @@ from typer import Argument, Option
 import refocal
 from refocal._outputs import guard_output
 from refocal.cli import options
-from refocal.cli.options import WeightedOptions, about, output_file
+from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
 
@@ -59,18 +59,22 @@ def decide(
             **output_file(".csv"),
         ),
     ] = None,
-    scores: WeightedOptions,
+    scores: DecidedOptions,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known.
 
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
+    import numpy as np
+
+    from refocal.calibrators import MultiLabelCalibration
+
     if output is not None:
         guard_output(output, [file], files=[calibrator, costs, scores.labels], function="refocal decide")
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    if fitted is not None and fitted.row_axes == 2:
+    if isinstance(fitted, MultiLabelCalibration):
         why = "a row has several labels, and decide takes one action for a row"
         raise UsageError(f"{calibrator}: a calibrator of several labels; {why}. Decide label by label in Python.")
     reading = scores.applied_to(fitted)
@@ -87,7 +91,7 @@ def decide(
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     measure = refocal.decide.evaluate_decisions
-    more: Any = {"abstain": abstain, "sample_weight": rows.weight}
+    more: Any = {"abstain": abstain, "sample_weight": rows.weight, "clusters": rows.clusters}
     reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
@@ -103,6 +107,9 @@ def decide(
         *_, last = reports.values()
         action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
         say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
+        if rows.clusters is not None:
+            n_clusters = len(np.unique(rows.clusters))
+            say(f"Intervals rest on {n_clusters:,} clusters ({rows.cluster_name}) of the {len(rows):,} rows.")
     if n_abstained:
         say(f"{n_abstained:,} of {len(rows):,} rows are left undecided.")
     if output is not None:

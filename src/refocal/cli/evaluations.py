@@ -10,10 +10,20 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 import refocal
+from refocal._limits import large_file
 from refocal._methods import DEMO
 from refocal._outputs import EVALUATION, guard_output
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, METHOD_NAMES, ROWS, BlockOptions, RowOptions, about, read_or_open
+from refocal.cli.options import (
+    HTML_FILE,
+    JSON_FILE,
+    METHOD_NAMES,
+    ROWS,
+    BlockOptions,
+    MeasuredOptions,
+    about,
+    read_or_open,
+)
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.run import FileProblem, UsageError
 
@@ -127,7 +137,7 @@ def evaluate(
         bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
     ] = False,
     shared: SharingOptions,
-    rows: RowOptions,
+    rows: MeasuredOptions,
     resamples: Annotated[
         int | None, Option("--resamples", help="Resamples of the bootstrap, by default 500; in memory only.", min=1)
     ] = None,
@@ -189,7 +199,7 @@ def compare(
         bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
     ] = False,
     shared: SharingOptions,
-    rows: RowOptions,
+    rows: MeasuredOptions,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use.
 
@@ -201,6 +211,7 @@ def compare(
     evaluation = _compared(validation, test, how, shared.title, reading)
     if evaluation.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
+    reading.pop("clusters", None)  # a fit has no intervals
     asked = f"{shlex.quote(str(validation))} --method {evaluation.chosen}{options.as_given(**reading)}"
     next_ = f"Next: refocal fit {asked} -o calibrator.json"
     _finish(evaluation, shared, *([] if evaluation.chosen == "none" else [next_]), output=output, report=report)
@@ -218,7 +229,7 @@ def report(
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **HTML_FILE)] = Path("report.html"),
     shared: SharingOptions,
     how: CompareOptions,
-    rows: RowOptions,
+    rows: MeasuredOptions,
 ) -> None:
     """Write the HTML report of an evaluation, or compare two files and report the result.
 
@@ -298,7 +309,7 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= files.LARGE_FILE if options.is_text_file(place) else files.is_large(str(place)):
+        if size >= large_file() if options.is_text_file(place) else files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")

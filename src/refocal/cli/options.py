@@ -167,6 +167,30 @@ class RowOptions(WeightedOptions):
     ] = False
 
 
+CLUSTERS = Annotated[
+    str | None,
+    Option(
+        "--clusters",
+        metavar="NAME",
+        help="Column with what rows belong to, such as customers or days: intervals rest on these, not on rows.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class MeasuredOptions(RowOptions):
+    """The same, with the clusters that intervals rest on."""
+
+    clusters: CLUSTERS = None
+
+
+@dataclass(frozen=True)
+class DecidedOptions(WeightedOptions):
+    """Rows to decide on, with the clusters that intervals rest on."""
+
+    clusters: CLUSTERS = None
+
+
 @dataclass(frozen=True)
 class BlockOptions:
     """Rows that are read in blocks: by whom, and what is done with those that cannot be used."""
@@ -290,12 +314,13 @@ def read_unchecked(
     from refocal.rows.labels import check_marks
 
     where = {name: value for name, value in reading.items() if name not in OF_ROWS}
+    clusters = where.pop("clusters", None)
     known: dict[str, Any] = {}
     if calibrator is not None:
         known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
     marks = check_marks(reading.get("ignore_index"), "read")
     query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels, marks=marks)
-    raw, reader = refocal.io.readers.read_source(file, query)
+    raw, reader = refocal.io.readers.read_source(file, query.with_clusters(clusters))
     options = {name: reading[name] for name in OF_ROWS if name in reading}
     options["ignore_index"] = marks
     return raw, replace(reader, **options)
@@ -324,10 +349,10 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
-    from refocal.calibrators.class_order import InOrder, order_of_columns
+    from refocal.calibrators.class_order import InOrder, order_for
     from refocal.evaluate.predicted import log_proba
 
-    order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "probabilities_of")
+    order = None if calibrator is None else order_for(calibrator, rows, "probabilities_of")
     predictor = calibrator if calibrator is None or order is None else InOrder(calibrator, order)
     p = np.exp(log_proba(rows, predictor).astype(np.float64))
     return p / p.sum(axis=1, keepdims=True)

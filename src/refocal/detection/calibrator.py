@@ -24,10 +24,6 @@ from refocal.errors import DataError, FitWarning, FormatError
 from refocal.fitting.logistic import fit_logistic
 from refocal.maps.row import softplus
 
-# This share of the boxes at each end counts as neither smaller nor larger than the rest.
-OUTLIERS = 0.005
-# Scores as close to 0 or 1 as this, or closer, count as this close where the size of the box comes in.
-CLOSEST = 1e-6
 CLASS = "class"
 FORMAT = "refocal-detection-calibrator"
 VERSION = 1
@@ -121,20 +117,20 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DetectionCalibration:
         """Read what `save` has written; nothing is executed."""
-        what = "a calibrator of detections"
+        title = "a calibrator of detections"
 
         def built(data: Any) -> DetectionCalibration:
-            state = build(DetectorState, without_format(data, what, FORMAT, VERSION), "the calibrator")
-            found = from_dict(state.calibrator)
-            per_class = isinstance(found, GroupCalibration)
-            if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
+            state = build(DetectorState, without_format(data, title, FORMAT, VERSION), "the calibrator")
+            calibrator = from_dict(state.calibrator)
+            per_class = isinstance(calibrator, GroupCalibration)
+            if calibrator.n_features_in_ != 2 or (per_class and list(calibrator.lines_) != [CLASS]):
                 raise FormatError("the calibrator must be one of two classes, with groups by class or none.")
-            method = found.method if isinstance(found, GroupCalibration) else name_of(found)
+            method = calibrator.method if isinstance(calibrator, GroupCalibration) else name_of(calibrator)
             if method is None:
                 raise FormatError("the calibrator must be that of a method with a short name.")
-            return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(found, state.size)
+            return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(calibrator, state.size)
 
-        return read_json(path, built, what=what, max_bytes=MAX_BYTES)
+        return read_json(path, built, what=title, max_bytes=MAX_BYTES)
 
     def _check(self, detections: Any, function: str) -> None:
         options = {"labels": "per_class", "boxes": "box_size"}
@@ -176,7 +172,8 @@ class DetectorState:
 
 def _fit_size(detections: Detections) -> Size:
     x, z = _log_odds_and_area(detections)
-    ends = np.quantile(z, [OUTLIERS, 1.0 - OUTLIERS])
+    outliers = 0.005  # this share of the boxes at each end counts as neither smaller nor larger than the rest
+    ends = np.quantile(z, [outliers, 1.0 - outliers])
     z = np.clip(z, *ends)
     (mx, sx), (mz, sz) = ((v.mean(), v.std() or 1.0) for v in (x, z))
     # The products of 1 and x with 1 and z; this makes them those of standardised x and z.
@@ -199,6 +196,7 @@ def _scores(detections: Detections, size: Size | None) -> Vector:
 
 def _log_odds_and_area(detections: Detections) -> tuple[Vector, Vector]:
     """The log-odds of the scores, and the logarithms of the areas of the boxes."""
-    p = np.clip(detections.scores, CLOSEST, 1.0 - CLOSEST)
+    closest = 1e-6  # a score closer to 0 or 1 counts as this close
+    p = np.clip(detections.scores, closest, 1.0 - closest)
     area = np.prod(np.asarray(detections.boxes)[:, 2:], axis=1)
     return np.log(p) - np.log1p(-p), np.log(np.maximum(area, SMALLEST))

@@ -16,8 +16,6 @@ from refocal.io import Predictions
 from refocal.metrics.bins import uniform_index
 
 PER_DETECTION = ", one row for each detection"
-SIZES = ("small", "medium", "large")
-EDGES = (32.0**2, 96.0**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +103,9 @@ class Detections:
         """
         groups = {} if self.labels is None else {"class": self.labels}
         if self.boxes is not None:
-            groups["size"] = np.array(SIZES)[np.digitize(np.prod(self.boxes[:, 2:], axis=1), EDGES)]
+            sizes = np.array(["small", "medium", "large"])
+            edges = (32.0**2, 96.0**2)  # of COCO, in pixels
+            groups["size"] = sizes[np.digitize(np.prod(self.boxes[:, 2:], axis=1), edges)]
         return Predictions.from_probabilities(self.scores, self.correct).with_groups(groups)
 
     def take(self, rows: Any) -> Self:

@@ -44,20 +44,21 @@ def box_iou(boxes: Any, true_boxes: Any, *, crowd: Any = None) -> Vector:
 
 def _checked_overlaps(boxes: Any, true_boxes: Any, crowd: Any, function: str) -> tuple[Vector, Flags]:
     """The overlaps, and which true boxes are crowds."""
-    found, true = (read_boxes(each, name, function) for each, name in ((boxes, "boxes"), (true_boxes, "true_boxes")))
+    detected = read_boxes(boxes, "boxes", function)
+    true = read_boxes(true_boxes, "true_boxes", function)
     flags = np.zeros(len(true), dtype=bool) if crowd is None else np.asarray(crowd, dtype=bool)
     check_shape(flags, (len(true),), "crowd", function, ", one for each true box")
-    return overlaps(found, true, flags), flags
+    return overlaps(detected, true, flags), flags
 
 
 def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
     """As `box_iou`, for checked boxes."""
-    found = boxes[:, None, :]
+    detected = boxes[:, None, :]
     true = true_boxes[None, :, :]
-    low = np.maximum(found[..., :2], true[..., :2])
-    sides = np.maximum(np.minimum(found[..., :2] + found[..., 2:], true[..., :2] + true[..., 2:]) - low, 0.0)
+    low = np.maximum(detected[..., :2], true[..., :2])
+    sides = np.maximum(np.minimum(detected[..., :2] + detected[..., 2:], true[..., :2] + true[..., 2:]) - low, 0.0)
     common: Vector = sides[..., 0] * sides[..., 1]
-    area = found[..., 2] * found[..., 3]
+    area = detected[..., 2] * detected[..., 3]
     true_area = true[..., 2] * true[..., 3]
     union = np.where(crowd, area, area + true_area - common)
     return np.divide(common, union, out=np.zeros_like(common), where=union > 0.0)
@@ -131,11 +132,11 @@ def read_coco(
     check_number(iou_threshold, "iou_threshold", "read_coco", above=0.0, most=1.0)
     check_integer(max_detections, "max_detections", "read_coco")
     truth = _load(annotations, dict, "annotations")
-    found = _load(results, list, "results")
+    detections = _load(results, list, "results")
     try:
-        at, correct, iou = _matched(truth, found, iou_threshold, max_detections)
-        names = {_key(each["id"]): str(each["name"]) for each in truth.get("categories") or ()}
-        sizes = {_key(each["id"]): (each["width"], each["height"]) for each in truth["images"] if "width" in each}
+        at, correct, iou = _matched(truth, detections, iou_threshold, max_detections)
+        names = {_key(entry["id"]): str(entry["name"]) for entry in truth.get("categories") or ()}
+        sizes = {_key(entry["id"]): (entry["width"], entry["height"]) for entry in truth["images"] if "width" in entry}
     except (KeyError, TypeError, IndexError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -144,34 +145,34 @@ def read_coco(
     if not len(at):
         listed = "an image and a category" if names else "an image"
         raise FormatError(f"no detection of these results is of {listed} of these annotations.")
-    picked = [found[i] for i in at]
-    category = [each["category_id"] for each in picked]
-    image = [each["image_id"] for each in picked]
+    picked = [detections[i] for i in at]
+    category = [entry["category_id"] for entry in picked]
+    image = [entry["image_id"] for entry in picked]
     return Detections.of(
-        [each["score"] for each in picked],
+        [entry["score"] for entry in picked],
         correct,
-        labels=[names[_key(each)] for each in category] if names else category,
-        boxes=[each["bbox"] for each in picked],
+        labels=[names[_key(number)] for number in category] if names else category,
+        boxes=[entry["bbox"] for entry in picked],
         iou=iou,
         images=image,
-        image_sizes=[sizes[_key(each)] for each in image] if sizes.keys() >= set(map(_key, image)) else None,
+        image_sizes=[sizes[_key(number)] for number in image] if sizes.keys() >= set(map(_key, image)) else None,
     )
 
 
 def _matched(
-    truth: dict[str, Any], found: list[Any], iou_threshold: float, max_detections: int
+    truth: dict[str, Any], detections: list[Any], iou_threshold: float, max_detections: int
 ) -> tuple[Indices, Flags, Vector]:
     """The places of the detections that count, whether each is right, and its overlap."""
     annotations = truth["annotations"]
-    images = {_key(each["id"]) for each in truth["images"]}
-    categories = {_key(each["id"]) for each in truth.get("categories") or ()}
+    images = {_key(entry["id"]) for entry in truth["images"]}
+    categories = {_key(entry["id"]) for entry in truth.get("categories") or ()}
     (true, true_boxes) = _places(annotations, "annotations")
-    (detected, boxes) = _places(found, "results")
-    scores = np.array([each["score"] for each in found], dtype=np.float64)
-    crowd = np.array([bool(each.get("iscrowd", 0)) for each in annotations], dtype=bool)
-    correct = np.zeros(len(found), dtype=bool)
-    iou = np.zeros(len(found))
-    counts = np.zeros(len(found), dtype=bool)
+    (detected, boxes) = _places(detections, "results")
+    scores = np.array([entry["score"] for entry in detections], dtype=np.float64)
+    crowd = np.array([bool(entry.get("iscrowd", 0)) for entry in annotations], dtype=bool)
+    correct = np.zeros(len(detections), dtype=bool)
+    iou = np.zeros(len(detections))
+    counts = np.zeros(len(detections), dtype=bool)
     for key, some in detected.items():
         image, category = key
         if image not in images or (categories and category not in categories):
@@ -192,9 +193,9 @@ def _matched(
 def _places(entries: list[Any], argument: str) -> tuple[dict[Any, list[int]], Vector]:
     """The numbers of the entries of each image and category, and the boxes of all."""
     places = defaultdict(list)
-    for i, each in enumerate(entries):
-        places[_key(each["image_id"]), _key(each["category_id"])].append(i)
-    return places, read_boxes([each["bbox"] for each in entries], argument, "read_coco")
+    for i, entry in enumerate(entries):
+        places[_key(entry["image_id"]), _key(entry["category_id"])].append(i)
+    return places, read_boxes([entry["bbox"] for entry in entries], argument, "read_coco")
 
 
 def _key(number: Any) -> str:

@@ -28,6 +28,7 @@ from refocal._arrays import (
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
+from refocal.engine.cache import Cache
 from refocal.engine.dataset import FINE_BINS, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import OCTAVES, Engine, Plan, Summed
@@ -64,7 +65,8 @@ class Tops(NamedTuple):
 class Block(Dataset):
     """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
 
-    Only evaluations and `GroupCalibration` look at `groups`, columns of names that rows belong to.
+    Only evaluations and `GroupCalibration` look at `groups`, columns of names that rows belong to; only evaluations at
+    `clusters`, the numbers of the clusters of rows that are not independent.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))
@@ -84,6 +86,7 @@ class Block(Dataset):
         weight: Vector | None = None,
         groups: Groups | None = None,
         *,
+        clusters: Indices | None = None,
         input: str = "logits",  # noqa: A002
         floor: float | None = None,
         classes: NDArray[Any] | None = None,
@@ -91,7 +94,7 @@ class Block(Dataset):
         label_of_row: Indices | None = None,
     ) -> None:
         self.passes = 0
-        self.memo = {}
+        self.cache = Cache()
         self.on_gpu = on_gpu(logits)
         if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and not is_bfloat16(logits):
             logits = to_numpy(logits)  # the same memory, seen by NumPy
@@ -100,6 +103,7 @@ class Block(Dataset):
         self.labels = labels
         self.weight = weight
         self.groups = groups or {}
+        self.clusters = clusters
         self.input = input
         self.floor = floor
         self.classes = classes
@@ -131,6 +135,7 @@ class Block(Dataset):
             indices_beside(logits, rows.labels),
             rows.weight,
             rows.groups,
+            clusters=rows.clusters,
             input=rows.input if read_as is None else read_as,
             floor=floor,
             classes=rows.classes,
@@ -152,12 +157,13 @@ class Block(Dataset):
         """Some of the rows: a slice, or an index or mask of NumPy arrays."""
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
+        clusters = None if self.clusters is None else self.clusters[rows]
         if self.on_gpu and not isinstance(rows, slice):
             rows = namespace(self.logits).asarray(rows, device=self.logits.device)
         is_index = isinstance(self.logits, np.ndarray) and not isinstance(rows, slice) and rows.dtype.kind == "i"
         # `take` needs a third of the time of indexing.
         logits = self.logits.take(rows, axis=0) if is_index else self.logits[rows, :]
-        return Block(logits, self.labels[rows], weight, groups)
+        return Block(logits, self.labels[rows], weight, groups, clusters=clusters)
 
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""

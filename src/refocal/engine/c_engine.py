@@ -10,7 +10,7 @@ import functools
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,28 @@ PART = 1 << 18
 THREADS_FROM = 1 << 19
 """The number of entries from which a second thread is worth starting."""
 
-VECTOR_BYTES = 32
-"""The size of a vector `V` of kernel.c, which holds a number of each of four or eight rows."""
 
-ALIGNMENT = 64
-"""Where the scratch memory of a pass starts: at a multiple of so many bytes, a line of a processor's cache."""
+class Scratch(NamedTuple):
+    """The memory that a pass of kernel.c works in."""
 
-VECTORS_PER_CLASS = 4
-"""The scratch memory of a pass of kernel.c, in vectors for each class."""
+    vector_bytes: int = 32
+    """The size of a vector `V`, which holds a number of each of four or eight rows."""
+    alignment: int = 64
+    """It starts at a multiple of so many bytes, a line of a processor's cache."""
+    vectors_per_class: int = 4
+    """Its size; that of the pass `vector` is larger."""
 
-VECTORS_PER_CLASS_OF_VECTOR_SCALING = 7
-"""The same of the pass `vector`, which sums up five numbers for each class."""
+    def allocate(self, n_vectors: int) -> NDArray[np.uint8]:
+        """Memory for so many vectors, and space to align them."""
+        return np.empty(self.vector_bytes * n_vectors + self.alignment, dtype=np.uint8)
+
+    def aligned_address(self, memory: NDArray[np.uint8]) -> int:
+        """The first address within the memory that is aligned."""
+        address = _address(memory)
+        return address + -address % self.alignment
+
+
+SCRATCH = Scratch()
 
 READABLE = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes that kernel.c reads; other byte orders and widths are converted."""
@@ -110,7 +121,7 @@ def plan(logits: Any) -> Plan | None:
     n_classes = logits.shape[-1]
     itemsize = logits.dtype.itemsize
     is_rough = itemsize <= 2 and n_classes >= vocabulary
-    scratch = VECTOR_BYTES * VECTORS_PER_CLASS * n_classes
+    scratch = SCRATCH.vector_bytes * SCRATCH.vectors_per_class * n_classes
     most_threads = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1
     return Plan(
         part_entries=max(PART, fewest_rows * n_classes),
@@ -156,7 +167,7 @@ class _PassData:
         weight: Vector | None = None,
         *,
         counts: NDArray[np.float32] | None = None,
-        vectors_per_class: int = VECTORS_PER_CLASS,
+        vectors_per_class: int = SCRATCH.vectors_per_class,
     ) -> None:
         self._logits = _readable(x)
         self._labels = np.ascontiguousarray(y, dtype=np.int64)
@@ -173,8 +184,8 @@ class _PassData:
             n_classes=n_classes,
             counts=None if counts is None else _address(counts),
         )
-        self._memory = _scratch(vectors_per_class * n_classes)
-        self.scratch = _aligned_address(self._memory)
+        self._memory = SCRATCH.allocate(vectors_per_class * n_classes)
+        self.scratch = SCRATCH.aligned_address(self._memory)
 
 
 def is_readable(array: NDArray[Any]) -> bool:
@@ -266,7 +277,7 @@ def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.
 
 def vector(x: NDArray[Any], y: Indices, weight: Vector | None, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
-    rows = _PassData(x, y, weight, vectors_per_class=VECTORS_PER_CLASS_OF_VECTOR_SCALING)
+    rows = _PassData(x, y, weight, vectors_per_class=7)  # five numbers are summed up for each class
     out = np.empty(1 + 5 * x.shape[1])
     _pass("vector", rough)(rows.data, _address(parameters), rows.scratch, _address(out))
     return out
@@ -321,7 +332,7 @@ def spline(
         return None
     n_pieces = len(knots) + 1
     curve = np.concatenate([knots, pieces.ravel()])
-    memory = _scratch(2 * n_pieces)
+    memory = SCRATCH.allocate(2 * n_pieces)
     out = np.empty(1 + 8 * n_pieces)
     _pass("spline")(
         _address(scores),
@@ -330,22 +341,11 @@ def spline(
         len(scores),
         _address(curve),
         len(knots),
-        _aligned_address(memory),
+        SCRATCH.aligned_address(memory),
         None if score_gradient is None else _address(score_gradient),
         _address(out),
     )
     return out
-
-
-def _scratch(n_vectors: int) -> NDArray[np.uint8]:
-    """Memory for so many vectors of kernel.c, and space to align them."""
-    return np.empty(VECTOR_BYTES * n_vectors + ALIGNMENT, dtype=np.uint8)
-
-
-def _aligned_address(memory: NDArray[np.uint8]) -> int:
-    """The first address within the memory that is a multiple of `ALIGNMENT`."""
-    address = _address(memory)
-    return address + -address % ALIGNMENT
 
 
 def _address(array: NDArray[Any]) -> int:

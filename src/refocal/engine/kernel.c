@@ -643,11 +643,20 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
     *out = total(distance);
 }
 
-/* Long rows in short: the top, the label if that is another class, and for the rest, sorted into bins of their distance to
- * the second, two points a bin, with counts, that have the number of its classes, their mean, variance and third moment. There
- * are 1 << fine bins in an octave, behind the first eighth of a unit: a sum of exp(-distance / T) over a bin is off by less
- * than (width / T)^4 / 4320 of itself. Classes that are 511 units away are left out. gaps and counts are
- * (n_rows, 2 + 2 * OCTAVES << fine), and used is the number of entries of the longest row.
+/* Long rows in short: the top class, the class of the label if that is another, and two points for each bin of the rest.
+ *
+ * The rest is sorted into bins of the distance d = (second - x) / unit to the second largest logit. A bin is given by the
+ * leading bits of d + NEAREST as a float: there are 1 << fine of them in each of OCTAVES octaves. For the m classes of a
+ * bin, whose distances have the mean mu, the variance v and the third central moment k, stand two points
+ *
+ *     mu + h - r and mu + h + r,    h = k / (2 v),    r = sqrt(h^2 + v),
+ *
+ * that count as m (1 + h / r) / 2 and m (1 - h / r) / 2 classes: they have the same number, mean, variance and third
+ * moment. A sum of exp(-d / T) over a bin is then off by less than (width / T)^4 / 4320 of itself. Classes that are 511
+ * units away are left out.
+ *
+ * gaps (n_rows, 2 + 2 * OCTAVES << fine) are the logits less the top one, counts the classes that each stands for; used is
+ * the number of entries of the longest row.
  */
 #define OCTAVES 12
 #define NEAREST 0.125f
@@ -659,6 +668,7 @@ INLINE int32_t bits_of(float x) {
     return bits;
 }
 
+/* The middle of a bin, of d + NEAREST; width_bits are those of a float behind the bits that number its bin. */
 INLINE double centre_of(int32_t bin, int width_bits) {
     int32_t bits = bits_of(NEAREST) + (bin << width_bits) + (1 << (width_bits - 1));
     float centre;
@@ -666,52 +676,100 @@ INLINE double centre_of(int32_t bin, int width_bits) {
     return centre;
 }
 
+/* The two largest logits of a row, and the class of the first of the largest. */
+typedef struct {
+    double top, second;
+    int64_t at;
+} TopTwo;
+
+INLINE TopTwo top_two(const double *x, int64_t n) {
+    TopTwo two = {-INFINITY, -INFINITY, 0};
+    for (int64_t j = 0; j < n; j++) {
+        if (x[j] > two.top) {
+            two.second = two.top;
+            two.top = x[j];
+            two.at = j;
+        } else if (x[j] > two.second) {
+            two.second = x[j];
+        }
+    }
+    return two;
+}
+
+/* Sums over the classes of each bin but the top one and the label: their number and the first three powers of u, the
+ * distance from the centre of the bin. */
+INLINE void sum_moments(const double *x, int64_t n, TopTwo two, int64_t label, double scale, int width_bits,
+                        Moments *bins) {
+    for (int64_t j = 0; j < n; j++) {
+        const double distance = (two.second - x[j]) * scale + NEAREST;
+        const int is_near = distance < 511.0; /* not so where x is -inf, or NaN */
+        if (j == two.at || j == label || !is_near) continue;
+        const int32_t bin = (bits_of(distance) - bits_of(NEAREST)) >> width_bits;
+        const double u = distance - centre_of(bin, width_bits);
+        bins[bin] += (Moments){1.0, u, u * u, u * u * u};
+    }
+}
+
+/* mu, h and r of the classes of a bin; r is 0, and h too, where they are all in one place. */
+typedef struct {
+    double mean, shift, radius;
+} TwoPoints;
+
+INLINE TwoPoints two_points(Moments sums, double centre) {
+    TwoPoints points = {sums[1], 0.0, 0.0};
+    if (sums[0] > 1.0) {
+        const double part = 1.0 / sums[0];
+        points.mean *= part;
+        const double variance = sums[2] * part - points.mean * points.mean;
+        const double third = sums[3] * part - points.mean * (3.0 * variance + points.mean * points.mean);
+        const double rounding = 1e-12 * centre * centre;
+        if (variance > rounding) {
+            points.shift = 0.5 * third / variance;
+            points.radius = sqrt(points.shift * points.shift + variance);
+        }
+    }
+    return points;
+}
+
 INLINE void condense(const Data *data, double unit, int64_t fine, Moments *bins, float *gaps, float *counts,
                      int64_t *used) {
     const int64_t n = data->n_classes, n_bins = OCTAVES << fine, width = 2 + 2 * n_bins;
-    const int width_bits = 23 - fine; /* of a float, behind those that number its bin */
+    const int width_bits = 23 - fine;
     const double scale = 1.0 / unit;
     double *x = (double *)(bins + n_bins);
     *used = 2;
     for (int64_t i = 0; i < data->n_rows; i++, gaps += width, counts += width) {
-        int64_t at = 0, label = data->labels[i], k = 2;
-        double top = -INFINITY, second = -INFINITY;
+        const int64_t label = data->labels[i];
         for (int64_t j = 0; j < n; j++)
             x[j] = data->is_double ? ((const double *)data->logits)[i * data->stride + j]
                                    : ((const float *)data->logits)[i * data->stride + j];
-        for (int64_t j = 0; j < n; j++)
-            if (x[j] > top) second = top, top = x[j], at = j;
-            else if (x[j] > second) second = x[j];
+        const TopTwo two = top_two(x, n);
         memset(bins, 0, n_bins * sizeof *bins);
-        for (int64_t j = 0; j < n; j++) {
-            double distance = (second - x[j]) * scale + NEAREST;
-            if (j == at || j == label || !(distance < 511.0)) continue;
-            int32_t bin = (bits_of(distance) - bits_of(NEAREST)) >> width_bits;
-            double u = distance - centre_of(bin, width_bits);
-            bins[bin] += (Moments){1.0, u, u * u, u * u * u};
-        }
-        gaps[0] = 0.0f, counts[0] = 1.0f;
-        gaps[1] = label == at ? -INFINITY : x[label] - top, counts[1] = label != at;
+        sum_moments(x, n, two, label, scale, width_bits, bins);
+
+        gaps[0] = 0.0f;
+        counts[0] = 1.0f;
+        gaps[1] = label == two.at ? -INFINITY : x[label] - two.top;
+        counts[1] = label != two.at;
+        int64_t k = 2;
         for (int32_t bin = 0; bin < n_bins; bin++) {
-            const double m = bins[bin][0], centre = centre_of(bin, width_bits);
+            const double m = bins[bin][0];
             if (m == 0.0) continue;
-            double mean = bins[bin][1], shift = 0.0, apart = 0.0;
-            if (m > 1.0) {
-                const double part = 1.0 / m;
-                mean *= part;
-                const double variance = bins[bin][2] * part - mean * mean;
-                const double skew = bins[bin][3] * part - mean * (3.0 * variance + mean * mean);
-                if (variance > 1e-12 * centre * centre) shift = 0.5 * skew / variance, apart = sqrt(shift * shift + variance);
-            }
-            const double lean = apart > 0.0 ? shift / apart : 1.0; /* all of them in one point where they are alike */
-            for (int side = 1; side >= (apart > 0.0 ? -1 : 1); side -= 2, k++) {
-                const double place = centre + mean + shift - side * apart - NEAREST;
-                gaps[k] = second - top - (place > 0.0 ? unit * place : 0.0);
+            const double centre = centre_of(bin, width_bits);
+            const TwoPoints points = two_points(bins[bin], centre);
+            const int is_spread = points.radius > 0.0;
+            const double lean = is_spread ? points.shift / points.radius : 1.0; /* all in the first point otherwise */
+            for (int side = 1; side >= (is_spread ? -1 : 1); side -= 2, k++) {
+                const double place = centre + points.mean + points.shift - side * points.radius - NEAREST;
+                gaps[k] = two.second - two.top - (place > 0.0 ? unit * place : 0.0);
                 counts[k] = 0.5 * m * (1.0 + side * lean);
             }
         }
         *used = k > *used ? k : *used;
-        for (; k < width; k++) gaps[k] = -INFINITY, counts[k] = 0.0f;
+        for (; k < width; k++) {
+            gaps[k] = -INFINITY;
+            counts[k] = 0.0f;
+        }
     }
 }
 

@@ -17,19 +17,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_floating, row_blocks
+from refocal.calibrators import MultiLabelCalibration
+from refocal.calibrators.registry import NONE
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.refining import MAX_REFINEMENTS, REPORT_BITS, finer_cells, repeat_with_finer_cells
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate import _details as details
+from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits
+from refocal.evaluate.provenance import unit_notes
+from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
-from refocal.metrics.intervals import InfluenceSummary
+from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError, positive_ends, share_ends
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
+from refocal.metrics.squared import SquaredSummary
 from refocal.rows import Predictions
 
 
@@ -41,9 +49,10 @@ def measure_in_blocks(
     n_resamples: int | None,
     seed: int | None,
     groups: Any,
+    clusters: Any,
 ) -> Results:
     """Every metric of every method; a method that fails raises, since one pass over the rows serves all."""
-    _refuse_options(n_resamples, seed, groups)
+    _refuse_options(n_resamples, seed, groups=groups, clusters=clusters)
     _refuse_methods(rows, methods)
     watch = rows.watch
     start = time.perf_counter()
@@ -52,31 +61,40 @@ def measure_in_blocks(
         rows.start(needs_classes=False)
         total = _sum_rows(rows, methods)
         measured = _measure(rows, methods, total)
+        in_bins = None if total.n_clusters is None else _sum_clusters_in_bins(rows, methods, total)
     finally:
         rows.watch = watch
     seconds = (time.perf_counter() - start) / len(methods)
     results = {}
+    variances_of_scores = np.diagonal(total.covariances()[SCORE])
     for i, (name, of_method) in enumerate(zip(methods, total.methods, strict=True)):
         metrics_of_method = {metric: values[i] for metric, values in measured.items()}
-        results[name] = _result(of_method, metrics_of_method, total.terms.weight, seconds)
-    notes = dict(BINS_NOTE)
+        score = None
+        if name != NONE:
+            error = math.sqrt(max(float(variances_of_scores[i]), 0.0))
+            score = ScoreTest(of_method.means[SCORE], error, total.n_clusters)
+        result = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
+        results[name] = result if in_bins is None else _by_clusters(result, of_method, in_bins.of_method(i))
+    notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", total.n_clusters)
     if rows.n_skipped:
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:
         notes["files skipped"] = str(len(rows.bad_parts))
-    group_columns = list(dict(total.methods[0].groups.names))
-    return Results(results, rows.n_rows, group_columns, notes)
+    groups = total.methods[0].groups.names
+    return Results(results, rows.n_rows, list(dict(groups)), len(groups), notes)
 
 
-def _refuse_options(n_resamples: int | None, seed: int | None, groups: Any) -> None:
+def _refuse_options(n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
     """Refuse the options of rows in memory."""
     for argument, value in (("n_resamples", n_resamples), ("seed", seed)):
         if value is not None:
             expected = "left out for rows in blocks, which are not resampled"
             raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
-    if groups is not None:
-        expected = "left out for rows in blocks, which have those that they were opened with: open_rows(…, groups=…)"
-        raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
+    for argument, value in of_rows.items():
+        if value is not None:
+            opened = f"open_rows(…, {argument}=…)"
+            expected = f"left out for rows in blocks, which have those that they were opened with: {opened}"
+            raise ParameterError(argument, "evaluate", expected=expected, got=type(value).__name__)
 
 
 def _refuse_methods(rows: BlockedDataset, methods: Methods) -> None:
@@ -88,7 +106,7 @@ def _refuse_methods(rows: BlockedDataset, methods: Methods) -> None:
         if (calibrator.input == "probabilities") != (rows.input == "probabilities"):
             expected = f"{calibrator.input}, as the calibrator {name!r} takes"
             raise DataError("test", "evaluate", expected=expected, got=rows.input)
-        if calibrator.row_axes == 2:
+        if isinstance(calibrator, MultiLabelCalibration):
             expected = "of classes that exclude one another, for rows in blocks"
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
 
@@ -157,11 +175,13 @@ class TermSums:
     """Sums of the terms of all metrics that are means, for k methods and with 1 as the last term.
 
     With x the k + 1 terms of a row and w its weight, `sums` is Σ w x, (metrics, k + 1), and `products`, which the
-    covariances need, Σ w² x xᵀ, (metrics, k + 1, k + 1).
+    covariances need, Σ w² x xᵀ, (metrics, k + 1, k + 1). The last of the metrics is the score test of each method.
     """
 
     sums: Vector
     products: Vector
+    clusters: ClusterSums | None = None
+    """Σ w x of each cluster, (metrics · (k + 1), clusters), where rows have clusters."""
 
     @property
     def weight(self) -> float:
@@ -169,21 +189,44 @@ class TermSums:
         return float(self.sums[0, -1])
 
     @property
+    def factor_of_rows(self) -> float:
+        """The factor n / (n - 1) of n rows, effectively: what `metrics.influence` has for rows of the same weight."""
+        squared_weight = float(self.products[0, -1, -1])
+        return 1.0 / (1.0 - squared_weight / self.weight**2) if squared_weight < self.weight**2 else math.inf
+
+    def effective_rows(self, n_rows: int) -> int | None:
+        """From how many rows of equal weights the variances are known as well; None where weights are equal."""
+        n_effective = self.weight**2 / float(self.products[0, -1, -1])
+        return None if n_effective > (1.0 - 1e-9) * n_rows else max(int(n_effective), 2)
+
+    @property
     def means(self) -> Vector:
         """The means, (metrics, k)."""
         return np.asarray(self.sums[:, :-1] / self.weight)
 
     def covariances(self) -> list[Vector]:
-        """The covariance of each mean between the methods, (k, k): Σ w² (x - mean)(x - mean)ᵀ / (Σ w)²."""
+        """The covariance of each mean between the methods, (k, k).
+
+        Σ w² (x - mean)(x - mean)ᵀ / (Σ w)², by n / (n - 1).
+        """
         covariances = []
-        for mean, products in zip(self.means, self.products, strict=True):
+        for mean, products in zip(self.means, self._products_of_units(), strict=True):
             centre = np.column_stack([np.eye(len(mean)), -mean])  # takes x and 1 to x - mean
             covariances.append(centre @ products @ centre.T / self.weight**2)
         return covariances
 
+    def _products_of_units(self) -> Vector:
+        """The products of what is independent: of rows, or of the sums of clusters."""
+        if self.clusters is None:
+            return self.products * self.factor_of_rows
+        of_cluster = self.clusters.sums.reshape(*self.sums.shape, self.clusters.n_clusters)
+        scaled = of_cluster * cluster_factors(of_cluster[0, -1])
+        return np.asarray(scaled @ scaled.transpose(0, 2, 1))
+
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
-        return TermSums(self.sums + other.sums, self.products + other.products)
+        clusters = merged(self.clusters, other.clusters)
+        return TermSums(self.sums + other.sums, self.products + other.products, clusters)
 
 
 @dataclass(frozen=True)
@@ -201,7 +244,7 @@ class Counts:
     def finish(self) -> Sums:
         """The sums over all rows; measures of classes take the place of their histograms, which are large to send."""
         n_classes = self.methods[0].class_counts.shape[1]
-        names = [metric.name for metric in mean_metrics(n_classes)]
+        names = [*(metric.name for metric in mean_metrics(n_classes)), SCORE]
         methods = []
         for counts, means in zip(self.methods, self.terms.means.T.tolist(), strict=True):
             methods.append(
@@ -234,9 +277,24 @@ class Sums:
     methods: list[MethodSums]
     terms: TermSums
 
+    @property
+    def n_clusters(self) -> int | None:
+        """The number of clusters; None where rows have none."""
+        return None if self.terms.clusters is None else self.terms.clusters.n_clusters
+
     def covariances(self) -> dict[str, Vector]:
         """The covariance between the methods of each metric that is a mean, (methods, methods), by its name."""
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
+
+
+def cluster_factors(weight: Vector) -> Vector:
+    """By what the sums of clusters of these weights are multiplied before they are squared, (clusters,).
+
+    √((m - 1) / m) W / (W - W_u), as `metrics.influence` has it; one cluster alone says nothing about the variance.
+    """
+    if len(weight) < 2:
+        return np.full_like(weight, math.inf)
+    return np.asarray(math.sqrt(1.0 - 1.0 / len(weight)) * weight.sum() / (weight.sum() - weight))
 
 
 # Passes over the rows.
@@ -288,6 +346,10 @@ class Predictor:
             yield part, predicted
 
 
+SCORE = "score"
+"""The terms of the score test, among those of metrics that are means."""
+
+
 def mean_metrics(n_classes: int) -> list[Metric]:
     """The reported metrics that are means of terms."""
     return [metric for metric in reported("with interval", n_classes) if metric.terms is not None]
@@ -313,8 +375,9 @@ def count_block(
         class_histograms = [CalibrationHistogram(bits=class_bits) for _ in range(n_classes if has_classes else 0)]
         methods.append(MethodCounts.empty(empty.fresh(), class_histograms, n_classes))
     metrics = mean_metrics(n_classes)
-    sums = np.zeros((len(metrics), n_methods + 1))
-    products = np.zeros((len(metrics), n_methods + 1, n_methods + 1))
+    sums = np.zeros((len(metrics) + 1, n_methods + 1))
+    products = np.zeros((len(metrics) + 1, n_methods + 1, n_methods + 1))
+    clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
         group_names, group_numbers = details.numbered(part.groups)
         for counts, of_method in zip(methods, predicted, strict=True):
@@ -322,12 +385,28 @@ def count_block(
         weight = part.weights
         ones = np.ones(len(weight))
         terms = np.array([
-            [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
-            for metric in metrics
+            *(
+                [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
+                for metric in metrics
+            ),
+            [*_scores(predicted), ones],
         ])  # fmt: skip
         sums += terms @ weight
-        products += (terms * weight**2) @ terms.transpose(0, 2, 1)
-    return Counts(methods, TermSums(sums, products))
+        if part.clusters is None:
+            products += (terms * weight**2) @ terms.transpose(0, 2, 1)
+        else:
+            of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
+            clusters = merged(clusters, of_part)
+    return Counts(methods, TermSums(sums, products, clusters))
+
+
+def _scores(predicted: Sequence[Predicted]) -> list[Vector]:
+    """The terms of the score test of each method; 0 of the model itself, which is the first."""
+    model = predicted[0].logs
+    scores = [np.zeros(len(model.labels))]
+    for of_method in predicted[1:]:
+        scores.append(score_terms(model.values, of_method.logs.values, model.labels)[0])
+    return scores
 
 
 @dataclass(frozen=True)
@@ -367,16 +446,99 @@ class MetricInfluences(NamedTuple):
     of_methods: tuple[Callable[[Predictions], Vector], ...]
 
 
-def cross_products(block: Block, predict: Predictor, influences: Sequence[MetricInfluences]) -> Vector:
-    """Σ w² of the products of influences, (metrics, methods, methods): their covariances but for the weight."""
+@dataclass(frozen=True)
+class InfluenceSums:
+    """Σ w² of the products of influences of rows, (metrics, methods, methods): covariances but for constants.
+
+    `clusters` has Σ w of the influences of each cluster, (metrics · methods, clusters), where rows have clusters, and
+    in the last place Σ w.
+    """
+
+    products: Vector
+    clusters: ClusterSums | None = None
+
+    def merge(self, other: InfluenceSums) -> InfluenceSums:
+        """The sums over the rows of both."""
+        clusters = merged(self.clusters, other.clusters)
+        return InfluenceSums(self.products + other.products, clusters)
+
+    def finish(self) -> Vector:
+        """The products of what is independent, rows or clusters."""
+        if self.clusters is None:
+            return self.products
+        weight = self.clusters.sums[-1]
+        of_cluster = self.clusters.sums[:-1].reshape(*self.products.shape[:2], len(weight))
+        scaled = of_cluster * cluster_factors(weight)
+        return np.asarray(scaled @ scaled.transpose(0, 2, 1))
+
+
+def sum_influences(
+    block: Block, predict: Predictor, influences: Sequence[MetricInfluences], total_weight: float
+) -> InfluenceSums:
+    """The products of influences of a block, of rows by W / (W - w) as `metrics.influence` has them."""
     n_methods = len(predict.methods)
-    total = np.zeros((len(influences), n_methods, n_methods))
+    products = np.zeros((len(influences), n_methods, n_methods))
+    clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
-        for i, (metric, of_methods) in enumerate(influences):
-            pairs = zip(of_methods, predicted, strict=True)
-            weighted = np.array([influence(of_method.of(metric)) for influence, of_method in pairs]) * part.weights
-            total[i] += weighted @ weighted.T
-    return total
+        weighted = np.array([
+            [influence(of_method.of(metric)) for influence, of_method in zip(of_methods, predicted, strict=True)]
+            for metric, of_methods in influences
+        ]) * part.weights  # fmt: skip
+        if part.clusters is None:
+            scaled = weighted * (total_weight / (total_weight - part.weights))
+            products += scaled @ scaled.transpose(0, 2, 1)
+        else:
+            columns = np.concatenate([weighted.reshape(-1, part.n_rows), part.weights[None]])
+            of_part = ClusterSums.of(part.clusters, columns)
+            clusters = merged(clusters, of_part)
+    return InfluenceSums(products, clusters)
+
+
+@dataclass(frozen=True)
+class ClustersInBins:
+    """Σ w (confidence - outcome), then Σ w, of each cluster in each bin of each method, one after the other."""
+
+    sums: ClusterSums | None
+    """None of no rows."""
+    sizes: tuple[int, ...]
+    """The number of bins of each method."""
+
+    def merge(self, other: ClustersInBins) -> ClustersInBins:
+        """The sums over the rows of both."""
+        return ClustersInBins(merged(self.sums, other.sums), self.sizes)
+
+    def of_method(self, i: int) -> tuple[Vector, Vector]:
+        """Both sums of one method, (bins, clusters)."""
+        first = 2 * sum(self.sizes[:i])
+        size = self.sizes[i]
+        sums = np.zeros((first + 2 * size, 0)) if self.sums is None else self.sums.sums
+        return sums[first : first + size], sums[first + size : first + 2 * size]
+
+
+def _sum_clusters_in_bins(rows: BlockedDataset, methods: Methods, total: Sums) -> ClustersInBins:
+    """The sums of clusters in bins, in one more pass."""
+    lowest = tuple(of_method.histogram.equal_mass(N_BINS).lowest for of_method in total.methods)
+    predict = Predictor(methods, rows.input == "probabilities")
+    count = partial(count_clusters_in_bins, predict=predict, lowest=lowest)
+    counted: ClustersInBins = rows.reduce(Pass(count, ClustersInBins.merge), raised=False)
+    return counted
+
+
+def count_clusters_in_bins(block: Block, predict: Predictor, lowest: Sequence[Vector]) -> ClustersInBins:
+    """The sums of the clusters of a block in bins; `lowest` has the lowest confidence of each bin of each method."""
+    sums: ClusterSums | None = None
+    sizes = tuple(len(of_method) for of_method in lowest)
+    for part, predicted in predict.parts(block):
+        keys, cluster = np.unique(np.asarray(part.clusters), return_inverse=True)
+        columns = []
+        for of_bins, of_method in zip(lowest, predicted, strict=True):
+            p, happened = of_method.rows.confidence()
+            bin_of_row = np.maximum(np.searchsorted(of_bins, p, side="right") - 1, 0)
+            place = bin_of_row * len(keys) + cluster
+            for values in (part.weights * (p - happened), part.weights):
+                columns.append(np.bincount(place, values, len(of_bins) * len(keys)).reshape(len(of_bins), len(keys)))
+        sums = merged(sums, ClusterSums(keys, np.concatenate(columns)).limited())
+    return ClustersInBins(sums, sizes)
 
 
 # From sums to metrics and their intervals.
@@ -385,11 +547,12 @@ def cross_products(block: Block, predict: Predictor, influences: Sequence[Metric
 def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, list[StreamedMetric]]:
     """Every reported metric of every method, by its name; influences take one more pass."""
     covariances = total.covariances()
+    del covariances[SCORE]
     measured: dict[str, list[StreamedMetric]] = {}
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in covariances:
-            measured[metric.name] = [StreamedMetric(of_method.means[metric.name]) for of_method in total.methods]
+            measured[metric.name] = [_streamed_mean(metric, of_method) for of_method in total.methods]
         elif metric.streamed is not None:
             answers = [metric.streamed(of_method) for of_method in total.methods]
             values = [answer for answer in answers if answer is not None and not math.isnan(answer.value)]
@@ -401,17 +564,34 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
                 influences.append(MetricInfluences(metric, of_methods))
     if influences:
         predict = Predictor(methods, rows.input == "probabilities")
-        count = partial(cross_products, predict=predict, influences=tuple(influences))
-        products = rows.reduce(Pass(count, np.add), raised=False) / total.terms.weight**2
+        weight = total.terms.weight
+        count = partial(sum_influences, predict=predict, influences=tuple(influences), total_weight=weight)
+        task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
+        products = rows.reduce(task, raised=False) / total.terms.weight**2
+        if total.n_clusters is None:
+            products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
+    n_units = total.n_clusters if total.n_clusters is not None else total.terms.effective_rows(rows.n_rows)
     for name, covariance in covariances.items():
-        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range)
+        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, n_units)
     return measured
 
 
+def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
+    """A mean over rows: a loss has an interval on the log scale, and a share Wilson's, as in memory."""
+    value = sums.means[metric.name]
+    if metric.range[0] != 0.0:
+        return StreamedMetric(value)
+    if metric.range[1] == 1.0:
+        bins = sums.bins
+        n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
+        return StreamedMetric(value, form=partial(share_ends, n_rows))
+    return StreamedMetric(value, form=positive_ends)
+
+
 def _with_intervals(
-    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float]
+    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_units: int | None
 ) -> list[StreamedMetric]:
     """The values of one metric for all methods, with summaries of this covariance.
 
@@ -421,12 +601,14 @@ def _with_intervals(
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
     root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits))
+        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_units))
         for value, influence in zip(values, root, strict=True)
     ]
 
 
-def _result(sums: MethodSums, measured: dict[str, StreamedMetric], weight: float, seconds: float) -> Result:
+def _result(
+    sums: MethodSums, measured: dict[str, StreamedMetric], weight: float, score: ScoreTest | None, seconds: float
+) -> Result:
     """The result of one method."""
     summaries = {}
     values = {}
@@ -442,10 +624,29 @@ def _result(sums: MethodSums, measured: dict[str, StreamedMetric], weight: float
         summaries=summaries,
         values=values,
         bins=sums.bins,
+        units=None,
         histogram=Histogram(details.EDGES.tolist(), sums.calibration.right, sums.calibration.wrong),
         seconds=seconds,
+        score=score,
         details=partial(_details_of, sums, weight),
     )
+
+
+def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector]) -> Result:
+    """The result of a method whose calibration errors rest on clusters; the other intervals do already."""
+    residual, weight = in_bins
+    bins = sums.bins
+    summaries = dict(result.summaries)
+    error = summaries["ece"]
+    if isinstance(error, InvertedError):
+        noise = ClusterNoise(error.model.covariance_of_sums(residual, weight), weight.shape[1])
+        summaries["ece"] = replace(error, clusters=noise)
+    summaries["squared_ece"] = SquaredSummary.of_sums(bins, residual, weight)
+    # The mean of a cluster in a bin, of which that of the bin is the mean with their weights.
+    mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
+    pairs = zip(mean_of_cluster, weight, strict=True)
+    of_rate = np.array([variance_of_mean(of_bin, weight_of_bin) for of_bin, weight_of_bin in pairs])
+    return result._replace(summaries=summaries, units=UnitVariances(of_rate, weight.shape[1]))
 
 
 def _details_of(sums: MethodSums, weight: float, level: float) -> Details:

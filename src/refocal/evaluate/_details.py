@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,13 @@ from refocal.calibrators import Calibrator
 from refocal.calibrators.answers import group_columns
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
+from refocal.evaluate._cluster_sums import ClusterSums
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
-from refocal.metrics.intervals import interval_of_shift
+from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.intervals import Interval, interval_of_shift
+from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
 
@@ -35,21 +39,13 @@ MOST_EXAMPLES = 5
 CELLS = Cells(6)
 
 
-def banded(bins: Bins, level: float) -> Reliability:
-    """The curve of bins, with the band in which a calibrated model's accuracies would lie.
+def banded(bins: Bins, units: UnitVariances | None, level: float) -> Reliability:
+    """The curve of bins, with the band in which all accuracies of a calibrated model lie with the level's probability.
 
-    The band has the quantiles of as many rows as the bin has, each right with the bin's mean confidence; with weights,
-    of their effective number.
+    Accuracies of bins are independent given the confidences, so that each of k bins has the level to the power of 1/k;
+    of clusters, which move several bins together, the band is rather too wide (Šidák 1967).
     """
-    # SciPy loads when a comparison needs it, as everywhere.
-    from scipy.special import bdtrik
-
-    size = np.maximum(np.round(bins.size_at(bins.p)), 1.0)
-    tails = np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
-    binomial_quantiles = np.ceil(bdtrik(tails, size, bins.p))
-    # Where nothing can happen the quantile is 0.
-    low, high = np.where(bins.p > 0.0, binomial_quantiles / size, 0.0)
-    return reliability_of(bins, low, high)
+    return reliability_of(bins, *consistency_band(bins, units, level, simultaneous=True))
 
 
 def reliability_of(bins: Bins, low: Vector, high: Vector) -> Reliability:
@@ -101,8 +97,11 @@ def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None
     return ClassRow(label, int(n_rows), int(n_predicted), precision, mean_confidence, ece, detail)
 
 
-def classes_of(rows: Predictions) -> list[ClassRow]:
-    """All classes of rows in memory, or those with the most rows where there are too many to show."""
+def classes_of(rows: Predictions, numbers: Indices) -> list[ClassRow]:
+    """All classes of rows in memory, or those with the most rows where there are too many to show.
+
+    `numbers` are those of the rows among all that were given.
+    """
     confidence, _, predicted = rows.top
     counts = count_classes(rows)
     confusions = _confusions(rows.labels, predicted)
@@ -121,7 +120,7 @@ def classes_of(rows: Predictions) -> list[ClassRow]:
             apart.rate.round(4).tolist(),
             confusions.get((0, label), []),
             confusions.get((1, label), []),
-            wrong[np.argsort(-confidence[wrong], kind="stable")[:MOST_EXAMPLES]].tolist(),
+            numbers[wrong[np.argsort(-confidence[wrong], kind="stable")[:MOST_EXAMPLES]]].tolist(),
         )
         classes.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))
     return classes
@@ -142,6 +141,13 @@ def _confusions(labels: Indices, predicted: Indices) -> dict[tuple[int, int], li
     return confusions
 
 
+class ClusteredBias(NamedTuple):
+    """The variance of the mean of p less outcome, of rows in clusters, and how many these are."""
+
+    variance: float
+    n_clusters: int
+
+
 class Group(NamedTuple):
     """The rows of a group in cells of rising probability `p`: of class 1 of two, otherwise of the top class.
 
@@ -152,23 +158,41 @@ class Group(NamedTuple):
     name: str
     p: Vector
     cells: Bins
+    bias: ClusteredBias | None = None
+    """The mean of p less outcome by clusters, where rows have these."""
+
+    @property
+    def design_effect(self) -> float:
+        """By how much clusters raise the variance of the mean of p less outcome; 1 without clusters."""
+        if self.bias is None or self.bias.n_clusters < 2:
+            return 1.0
+        p = np.clip(self.p, 0.0, 1.0)
+        of_rows = float(np.square(self.cells.share) @ (p * (1.0 - p) / np.maximum(self.cells.size, 1.0)))
+        return max(1.0, self.bias.variance / of_rows) if of_rows > 0.0 else 1.0
+
+    def units_of(self, bins: Bins) -> UnitVariances | None:
+        """The variances of the accuracies of bins of the group, as its mean has them; None without clusters."""
+        if self.bias is None:
+            return None
+        of_rate = self.design_effect * bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)
+        return UnitVariances(of_rate, max(self.bias.n_clusters, 2))
 
 
-def measure_groups(groups: Sequence[Group], level: float, seed: int) -> list[GroupRow]:
+def measure_groups(groups: Sequence[Group], level_of_mean: float, seed: int) -> list[GroupRow]:
     """Every group, the worst first: the one whose mean is farthest from its rate, relative to its interval.
 
-    The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
+    The interval of each mean, and the band of each diagram, has a level such that all statements of a report hold
+    together.
     """
     n_diagrams = 12  # the worst groups have a reliability diagram
-    level_of_difference = level ** (1.0 / max(len(groups), 1))
-    rows = [_group_row(group, level, level_of_difference, seed) for group in groups]
+    rows = [_group_row(group, level_of_mean, seed) for group in groups]
     # Sorted by the least distance of the mean from the rate, then by the estimated one.
     rows.sort(key=lambda row: (-max(row.difference.low, -row.difference.high, 0.0), -abs(row.difference.value)))
     return [row if i < n_diagrams else replace(row, reliability=None) for i, row in enumerate(rows)]
 
 
-def _group_row(group: Group, level: float, level_of_difference: float, seed: int) -> GroupRow:
-    """One group; the ECE by chance, and the band of the reliability, are those of simulated outcomes."""
+def _group_row(group: Group, level: float, seed: int) -> GroupRow:
+    """One group; the ECE by chance is that of simulated outcomes."""
     rows_of_a_bin = 50  # smaller groups have one bin
     cells = group.cells
     n_rows = int(cells.count.sum())
@@ -176,21 +200,35 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
     n_bins = min(N_BINS, max(1, n_rows // rows_of_a_bin))
     starts = Ranked(group.p, cells).starts(n_bins)
     bins = join_cells(cells, starts)
-    simulated_rates = _simulated_rates(group, starts, bins, seed)
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(simulated_rates, [tail, 1.0 - tail], axis=0)
-    simulated_eces = np.abs(bins.p - simulated_rates) @ bins.share
+    simulated_eces = np.abs(bins.p - _simulated_rates(group, starts, bins, seed)) @ bins.share
     return GroupRow(
         column=group.column,
         name=group.name,
         n=n_rows,
         mean=float(cells.confidence.sum() / total),
         rate=float(cells.correct.sum() / total),
-        difference=interval_of_shift(cells, level_of_difference),
+        difference=_difference(group, level),
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=float(simulated_eces.mean()),
-        reliability=reliability_of(bins, low, high),
+        reliability=banded(bins, group.units_of(bins), level),
     )
+
+
+def _difference(group: Group, level: float) -> Interval:
+    """The mean probability of a group less its rate."""
+    if group.bias is None:
+        n_rows = int(group.cells.count.sum())
+        n_effective = float(group.cells.weight.sum()) ** 2 / float(group.cells.squared_weight.sum())
+        # Of rows of unequal weights the variance is known as well as from so many.
+        is_equal = n_effective > (1.0 - 1e-9) * n_rows
+        return interval_of_shift(group.cells, level, n_clusters=None if is_equal else max(int(n_effective), 2))
+    if group.bias.n_clusters < 2:
+        # One cluster says nothing about others: the rate may be any.
+        total = float(group.cells.weight.sum())
+        mean = float(group.cells.confidence.sum()) / total
+        value = float(group.cells.gap.sum()) / total
+        return Interval(value, mean - 1.0, mean, level, 0.5, 0.0, 0)
+    return interval_of_shift(group.cells, level, *group.bias)
 
 
 def _simulated_rates(group: Group, starts: Indices, bins: Bins, seed: int) -> Vector:
@@ -215,7 +253,9 @@ def _simulated_rates(group: Group, starts: Indices, bins: Bins, seed: int) -> Ve
         parts.append(np.add.reduceat(cells.weight * rate_of_cell, starts, axis=1))
     has_weight = np.add.reduceat(cells.weight, starts) > 0.0  # `bins` are without the others
     event_weight = np.concatenate(parts)[:, has_weight]
-    return bins.rescale_noise(event_weight / bins.weight)
+    rates = bins.rescale_noise(event_weight / bins.weight)
+    # Rows of one cluster move the rates of bins by as much more as they move that of the whole group.
+    return np.clip(bins.p + math.sqrt(group.design_effect) * (rates - bins.p), 0.0, 1.0)
 
 
 def groups_of(rows: Predictions, groups: Groups) -> list[Group]:
@@ -230,8 +270,18 @@ def groups_of(rows: Predictions, groups: Groups) -> list[Group]:
         rows_of_groups = np.split(by_group, np.cumsum(np.bincount(number))[:-1])
         for name, members in zip(values.tolist(), rows_of_groups, strict=True):
             if cells.weight[members].sum() > 0.0:
-                of_all_columns.append(Group(column, name, p[members], cells.take(members)))
+                bias = _bias_of_members(rows, p - happened, members)
+                of_all_columns.append(Group(column, name, p[members], cells.take(members), bias))
     return of_all_columns
+
+
+def _bias_of_members(rows: Predictions, residual: Vector, members: Indices) -> ClusteredBias | None:
+    """The mean residual of some rows, by their clusters, if they have any."""
+    if rows.clusters is None:
+        return None
+    distinct, clusters = np.unique(rows.clusters[members], return_inverse=True)
+    weight = None if rows.weight is None else rows.weight[members]
+    return ClusteredBias(float(variance_of_mean(residual[members], weight, clusters)), len(distinct))
 
 
 def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
@@ -265,16 +315,26 @@ class GroupCounts:
     names: list[tuple[str, str]]
     keys: Indices
     sums: Vector
+    clusters: dict[tuple[str, str], ClusterSums] = field(default_factory=dict)
+    """Σ w (p - outcome) and Σ w of each cluster of each group, by the name of the group, where rows have clusters."""
 
     @classmethod
     def of(cls, rows: Predictions, names: list[tuple[str, str]], numbers: list[Indices]) -> GroupCounts:
         """The sums of some rows, by the numbers of their groups."""
         p, happened = rows.confidence()
+        clusters = {}
+        if rows.clusters is not None:
+            of_rows = np.stack([rows.weights * (p - happened), rows.weights])
+            for number in numbers:
+                groups, counts = np.unique(number, return_counts=True)
+                by_group = np.split(np.argsort(number, kind="stable"), np.cumsum(counts)[:-1])
+                for group, members in zip(groups.tolist(), by_group, strict=True):
+                    clusters[names[group]] = ClusterSums.of(rows.clusters[members], of_rows[:, members])
         cell = CELLS.index(p)
         keys = np.concatenate([number * CELLS.size + cell for number in numbers])
         columns = np.stack(row_cells(p, happened, rows.weight).columns)
         distinct, sums = _sums_by_key(keys, np.tile(columns, len(numbers)))
-        return cls(names, distinct, sums)
+        return cls(names, distinct, sums, clusters)
 
     def merge(self, other: GroupCounts) -> GroupCounts:
         """The sums over the rows of both."""
@@ -285,7 +345,10 @@ class GroupCounts:
             raise ParameterError("groups", "evaluate", expected=expected, got=f"{most:,} or more in {column!r}")
         keys = np.concatenate([self._keys_among(names), other._keys_among(names)])
         distinct, sums = _sums_by_key(keys, np.concatenate([self.sums, other.sums], axis=1))
-        return GroupCounts(names, distinct, sums)
+        clusters = dict(self.clusters)
+        for name, of_group in other.clusters.items():
+            clusters[name] = clusters[name].merge(of_group) if name in clusters else of_group
+        return GroupCounts(names, distinct, sums, clusters)
 
     def _keys_among(self, names: list[tuple[str, str]]) -> Indices:
         """The keys where the groups are numbered by their places among these names."""
@@ -304,8 +367,18 @@ class GroupCounts:
             count, *sums = self.sums[:, (number_of_cell == number) & has_weight]
             if len(count):
                 cells = Bins(count.astype(np.int64), *sums)
-                groups.append(Group(column, name, np.clip(cells.p, 0.0, 1.0), cells))
+                groups.append(Group(column, name, np.clip(cells.p, 0.0, 1.0), cells, self._bias_of(column, name)))
         return groups
+
+    def _bias_of(self, column: str, name: str) -> ClusteredBias | None:
+        """The mean residual of a group by its clusters, if rows have any."""
+        clusters = self.clusters.get((column, name))
+        if clusters is None:
+            return None
+        residual, weight = clusters.sums
+        # The mean of R_g / W over clusters g is that of residuals R_g / W_g with the weights W_g.
+        mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
+        return ClusteredBias(float(variance_of_mean(mean_of_cluster, weight)), clusters.n_clusters)
 
 
 def _sums_by_key(keys: Indices, values: Vector) -> tuple[Indices, Vector]:

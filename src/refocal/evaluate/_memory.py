@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,7 +10,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from refocal._groups import Groups, as_groups
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import InOrder
@@ -18,8 +21,13 @@ from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.evaluate.predicted import Methods, Predicted, log_proba
+from refocal.evaluate.provenance import unit_notes
+from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics.bins import bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
+from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.inputs import mean
+from refocal.metrics.reliability import unit_variances
 from refocal.metrics.resampling import forget_resamples
 from refocal.rows import Predictions
 from refocal.rows.predictions import probability_rows
@@ -36,26 +44,46 @@ def measure_in_memory(
     n_resamples: int | None,
     seed: int | None,
     groups: Any,
+    clusters: Any,
 ) -> Results:
     """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
+    measured = test.groups
     if groups is not None:
-        test = test.with_groups(groups)
+        measured = as_groups(groups, len(test), "evaluate")
+        # A calibrator of groups is applied to those of the rows, whichever are measured.
+        test = test.with_groups({**test.groups, **measured})
+    if clusters is not None:
+        test = test.with_clusters(clusters)
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
     seed = SEED if seed is None else seed
     results: dict[str, Result] = {}
+    model_log_p = log_proba(test, None)
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         with attempt(name):
-            results[name] = _measure_method(test, calibrator, n_resamples, seed)
+            results[name] = _measure_method(test, calibrator, model_log_p, measured, n_resamples, seed)
     forget_resamples()
-    notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE}
-    return Results(results, len(test), list(test.groups), notes)
+    n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
+    notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
+    n_groups = sum(len(np.unique(column)) for column in measured.values())
+    return Results(results, len(test), list(test.groups), n_groups, notes)
 
 
-def _measure_method(test: Predictions, calibrator: Calibrator | InOrder | None, n_resamples: int, seed: int) -> Result:
-    """Every metric of one method."""
+def _measure_method(
+    test: Predictions,
+    calibrator: Calibrator | InOrder | None,
+    model_log_p: NDArray[Any],
+    groups: Groups,
+    n_resamples: int,
+    seed: int,
+) -> Result:
+    """Every metric of one method, and what it does in each of the `groups`.
+
+    `model_log_p` are the log-probabilities of the model itself.
+    """
     start = time.perf_counter()
-    predicted = Predicted.by(log_proba(test, calibrator), test)
+    log_p = model_log_p if calibrator is None else log_proba(test, calibrator)
+    predicted = Predicted.by(log_p, test)
     seconds = time.perf_counter() - start
     measured = []
     for metric in reported("with interval", test.n_classes):
@@ -71,14 +99,27 @@ def _measure_method(test: Predictions, calibrator: Calibrator | InOrder | None, 
     values = {}
     for metric in reported("value", test.n_classes):
         values[metric.name] = float(metric.measure(predicted.of(metric)))
+    bins = bins_of(predicted.rows, n_bins=details.N_BINS)
     return Result(
         summaries=dict(zip(names, summaries, strict=True)),
         values=values,
-        bins=bins_of(predicted.rows, n_bins=details.N_BINS),
+        bins=bins,
+        units=unit_variances(predicted.rows, bins),
         histogram=_confidence_histogram(predicted.rows),
         seconds=seconds,
-        details=partial(_details_of, test, calibrator, seed),
+        score=None if calibrator is None else _score_test(test, model_log_p, log_p),
+        details=partial(_details_of, test, calibrator, groups, seed),
     )
+
+
+def _score_test(test: Predictions, model_log_p: NDArray[Any], log_p: NDArray[Any]) -> ScoreTest:
+    """Whether the model is improved by a method, with the larger of two variances: as seen, and as of a right model."""
+    score, variance = score_terms(model_log_p, log_p, test.labels)
+    weight = test.weights
+    as_seen = variance_of_mean(score, test.weight, test.clusters)
+    of_right_model = float(np.square(weight) @ variance) / float(weight.sum()) ** 2
+    n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
+    return ScoreTest(mean(score, test.weight), math.sqrt(max(as_seen, of_right_model)), n_clusters)
 
 
 def _confidence_histogram(rows: Predictions) -> Histogram:
@@ -92,13 +133,15 @@ def _confidence_histogram(rows: Predictions) -> Histogram:
     return Histogram(details.EDGES.tolist(), right.tolist(), wrong.tolist())
 
 
-def _details_of(test: Predictions, calibrator: Calibrator | InOrder | None, seed: int, level: float) -> Details:
+def _details_of(
+    test: Predictions, calibrator: Calibrator | InOrder | None, measured: Groups, seed: int, level: float
+) -> Details:
     """Classes, groups and decisions, from new predictions."""
-    rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
+    rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight, clusters=test.clusters)
     positive = rows.of_positive()
-    groups = details.groups_of(positive, test.groups)
+    groups = details.groups_of(positive, measured)
     return Details(
-        classes=details.classes_of(rows),
+        classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
         decisions=details.decision_table(details.sum_decisions(positive) / positive.weights.sum()),
     )

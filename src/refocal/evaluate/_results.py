@@ -7,10 +7,12 @@ from typing import Literal, NamedTuple
 
 from refocal.evaluate._details import N_BINS
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram
+from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
+from refocal.metrics.reliability import UnitVariances
 
 SEED = 0
 """The seed of resamples, and of simulated outcomes that show how far chance alone moves the ECE of a group."""
@@ -36,18 +38,25 @@ class Result(NamedTuple):
     values: dict[str, float]
     bins: Bins
     """The confidence in bins of equal mass."""
+    units: UnitVariances | None
+    """The variances of the accuracies of the bins, where rows have clusters or weights."""
     histogram: Histogram
     seconds: float
+    score: ScoreTest | None
+    """Whether the model is improved by the method; None for the model itself."""
     details: Callable[[float], Details]
-    """The details, with intervals of a level: computed only for the methods that are shown in detail."""
+    """The details, with a level for the mean and the diagram of each group; only methods shown in detail need them."""
 
 
 class Results(NamedTuple):
-    """The results of all methods, the number of rows, the columns of their groups, and how they were measured."""
+    """The results of all methods, what they were measured on, and how."""
 
     of: dict[str, Result]
     n_rows: int
     groups: list[str]
+    """The columns of groups."""
+    n_groups: int
+    """How many groups all columns have together."""
     notes: dict[str, str]
 
 

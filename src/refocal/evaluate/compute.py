@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_floating
+from refocal._clusters import as_clusters
 from refocal._validation import check_option
-from refocal.calibrators import Calibrator, TemperatureScaling
-from refocal.calibrators.class_order import InOrder, order_of_columns
-from refocal.calibrators.description import FEW_ROWS, is_guessing
+from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
+from refocal.calibrators.class_order import InOrder, order_for
+from refocal.calibrators.description import is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
@@ -23,11 +24,20 @@ from refocal.errors import ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
-from refocal.evaluate._results import SEED, Progress, Result
+from refocal.evaluate._results import SEED, Progress, Result, Results
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
-from refocal.evaluate.provenance import LABELS_OF_ROWS, READ, ROWS_OF_LABELS, run_of, same_rows, surface_of
-from refocal.evaluate.summary import sign
+from refocal.evaluate.provenance import (
+    LABELS_OF_ROWS,
+    READ,
+    ROWS_OF_LABELS,
+    UNIT,
+    repeated_id_note,
+    run_of,
+    same_rows,
+    surface_of,
+)
+from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, ONE_ERROR, holm, statement_levels
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
@@ -75,6 +85,7 @@ def compare(
     level: float = 0.95,
     seed: int = SEED,
     groups: Any = None,
+    clusters: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Fit methods on the validation set and measure them on the test set, next to the uncalibrated model.
@@ -90,8 +101,10 @@ def compare(
         left out and listed in `failed` with its reason, unless all of them fail.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the lowest ECE among the methods whose log-loss
-        is within 1 % of the best. Among methods that are statistically indistinguishable from it, the one of lowest
-        log-loss is preferred; if the log-losses are indistinguishable too, "auto", or else the simplest.
+        is within 1 % of the best and which improve on the model as it is, by a test of all methods together
+        (`refocal.evaluate.statements`). Among methods that are statistically indistinguishable from it, the one of
+        lowest log-loss is preferred; if the log-losses are indistinguishable too, "auto", or else the simplest. Where
+        no method improves significantly it is "none", as on fewer than 100 test rows.
     title : str
         A description of the predictions, for the report.
     n_resamples, level, seed
@@ -99,6 +112,9 @@ def compare(
     groups : array, mapping or data frame, optional
         The groups of the test rows, in one or several columns: each group is measured separately. By default
         `test.groups`.
+    clusters : array, mapping or data frame, optional
+        The cluster of each test row, such as a customer, a day or a patient, in one column: rows of one cluster are not
+        independent, and intervals and tests rest on the clusters. By default `test.clusters`.
     progress : callable, optional
         Called with (steps done, all steps, what comes next).
 
@@ -132,6 +148,7 @@ def compare(
     failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
+    options["clusters"] = clusters
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
     evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
     return replace(
@@ -182,6 +199,7 @@ def evaluate(
     level: float = 0.95,
     seed: int | None = None,
     groups: Any = None,
+    clusters: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
@@ -205,6 +223,10 @@ def evaluate(
     several: dict[str, str] = {}
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
+        if clusters is not None:  # of rows, and so of all their labels
+            numbers, name = as_clusters(clusters, len(test), "evaluate")
+            test = replace(test, clusters=numbers, cluster_name=name)
+            clusters = None
         test = test.pooled()
     report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)
@@ -212,25 +234,29 @@ def evaluate(
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups, "clusters": clusters}
     if isinstance(test, BlockedDataset):
         results = measure_in_blocks(test, _in_order(usable, test), report, **options)
     else:
         results = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
     warn_of_groups(usable, results.groups)
-    # On fewer rows the intervals of differences do not hold either: they rest on means of many rows being normal.
-    can_recommend = results.n_rows >= FEW_ROWS and not all(
-        is_guessing(each.summaries["log_loss"].value, test.n_classes) for each in results.of.values()
-    )
+    repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
+    can_recommend = _can_recommend(results, test.n_classes)
     if chosen is not None:
         picked = chosen
     elif can_recommend:
-        picked = recommended(results.of, usable, test.n_classes, level)
+        levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes)
+        picked = recommended(results.of, usable, test.n_classes, levels.methods)
     else:
         picked = NONE
+    n_shown = 1 if picked == NONE else 2
+    levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
-    methods = [_measured(name, usable[name], results.of, picked, level, seconds.get(name)) for name in results.of]
+    methods = [
+        _measured(name, usable[name], results.of, picked, level, levels.of_one, seconds.get(name))
+        for name in results.of
+    ]
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
@@ -245,7 +271,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of({**several, **results.notes, **_read(test)}, calibrators),
+        run=run_of({**several, **results.notes, **_read(test), **repeated}, calibrators),
         failed=failures.reasons,
     )
 
@@ -257,11 +283,12 @@ def _usable(
     usable: dict[str, Calibrator | None] = {}
     for name, calibrator in everything.items():
         with failures.of(name):
-            if calibrator is not None and calibrator.row_axes == 1:  # else of labels, measured label by label
+            # Those of labels are measured label by label.
+            if calibrator is not None and not isinstance(calibrator, MultiLabelCalibration):
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
                     raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
-                order_of_columns(calibrator, about.class_names, "evaluate")
+                order_for(calibrator, about, "evaluate")
             usable[name] = calibrator
     return usable
 
@@ -271,6 +298,8 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
     if not isinstance(rows, (Predictions, MultiLabelPredictions, BlockedDataset)):
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
+    if not isinstance(rows, BlockedDataset) and len(rows) == 0:
+        raise ShapeError(argument, function, expected="of at least one row", got="none")
 
 
 def _check_calibrators(calibrators: Any) -> None:
@@ -300,12 +329,20 @@ def _in_order(
     """The methods, of which those that know the classes in another order see the columns in theirs."""
     methods: dict[str, Calibrator | InOrder | None] = dict(usable)
     for name, calibrator in usable.items():
-        if calibrator is None or calibrator.row_axes != 1:
+        if calibrator is None or isinstance(calibrator, MultiLabelCalibration):
             continue
-        order = order_of_columns(calibrator, about.class_names, "evaluate")
+        order = order_for(calibrator, about, "evaluate")
         if order is not None:
             methods[name] = InOrder(calibrator, order)
     return methods
+
+
+def _can_recommend(results: Results, n_classes: int) -> bool:
+    """Whether there are enough rows to test methods on, and one of these predicts better than guessing."""
+    log_losses = [result.summaries["log_loss"].value for result in results.of.values()]
+    if all(is_guessing(log_loss, n_classes) for log_loss in log_losses):
+        return False
+    return results.n_rows >= FEWEST_ROWS_TO_RECOMMEND
 
 
 def recommended(
@@ -313,8 +350,10 @@ def recommended(
 ) -> str:
     """The method of lowest ECE among those with a log-loss close to the best; for two classes of lowest log-loss.
 
-    Among methods that are statistically indistinguishable from it, the one of lowest log-loss is preferred; if the
-    log-losses are indistinguishable too, `AutoCalibration`, or else the method with the fewest parameters.
+    Only methods that improve on the model as it is count: by the score test, of all methods together at the level, and
+    by a log-loss that is lower by more than the standard error of the difference. Without any, the model is left as it
+    is. Among methods that are statistically indistinguishable from the best, the one of lowest log-loss is preferred;
+    if the log-losses are indistinguishable too, `AutoCalibration`, or else the method with the fewest parameters.
     """
 
     def least(names: list[str], measure: str) -> str:
@@ -325,18 +364,22 @@ def recommended(
         ties = [best]
         for name in names:
             difference = None if name == best else results[name].summaries[measure].minus(mine, level=level)
-            if difference is not None and sign(difference, least=0.0) == 0:
+            if difference is not None and difference.p_value > 1.0 - level:
                 ties.append(name)
         return ties
 
-    names = list(results)
-    limit = (1.0 + LOG_LOSS_SHARE) * results[least(names, "log_loss")].summaries["log_loss"].value
+    def is_lower(name: str) -> bool:
+        difference = results[name].summaries["log_loss"].minus(results[NONE].summaries["log_loss"], level=level)
+        return difference is not None and difference.difference < 0.0 and difference.p_value < ONE_ERROR
+
+    p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
+    names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
+    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
-    best = least(names, "ece" if n_classes > 2 else "log_loss")
-    if best == NONE:
+    if not names:
         return NONE
-    names = [name for name in names if name != NONE]
+    best = least(names, "ece" if n_classes > 2 else "log_loss")
     if n_classes > 2:
         names = tied(names, best, "squared_ece")
         best = least(names, "log_loss")
@@ -353,6 +396,7 @@ def _measured(
     results: Mapping[str, Result],
     picked: str,
     level: float,
+    level_of_one: float,
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
@@ -366,7 +410,10 @@ def _measured(
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
         facts = _map_facts(calibrator.chain_)
-    details = result.details(level) if name in (NONE, picked) else None
+    details = result.details(level_of_one) if name in (NONE, picked) else None
+    stated_bias = None
+    if name == NONE and "mean_bias" in result.summaries:
+        stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),
@@ -375,7 +422,7 @@ def _measured(
         values=result.values,
         against_none=_differences(result, results[NONE], level),
         against_chosen=_differences(result, results[picked], level),
-        reliability=banded(result.bins, level),
+        reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
         fit_seconds=fit_seconds,
@@ -383,6 +430,8 @@ def _measured(
         map=facts,
         groups=[] if details is None else details.groups,
         decisions=None if details is None else details.decisions,
+        stated_bias=stated_bias,
+        improvement_p_value=None if result.score is None else result.score.p_value,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from refocal._files import write_atomically
 from refocal._json import build, read_json, without_format
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
+from refocal.evaluate.statements import MethodTests, statement_levels
 from refocal.metrics import Interval, PairedDifference
 
 if TYPE_CHECKING:
@@ -213,6 +215,16 @@ class Measured:
     """The worst first; only for the uncalibrated model and the method shown in detail."""
     decisions: DecisionTable | None = None
     """Only for the uncalibrated model and the method shown in detail."""
+    stated_bias: Interval | None = None
+    """Mean probability less rate, of two classes, at a level at which all statements of a report hold together.
+
+    Only for the uncalibrated model; None in evaluations of version 0.1.0.
+    """
+    improvement_p_value: float | None = None
+    """Of the test whether a step from the model towards this method lowers the log-loss, before Holm's adjustment.
+
+    None for the uncalibrated model, and in evaluations of version 0.1.0.
+    """
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -307,6 +319,17 @@ class Evaluation:
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
         return str(label) if self.class_names is None else self.class_names[label]
+
+    @property
+    def level_of_methods(self) -> float:
+        """The level of all statements on methods together."""
+        n_methods = len(self.methods) - 1
+        return statement_levels(self.level, n_methods, len(self.before.groups), self.n_classes).methods
+
+    def tests_of(self, methods: Sequence[Measured]) -> MethodTests:
+        """The differences of some methods from the model as it is, tested together."""
+        differences = {method.name: method.against_none for method in methods if method.name != NONE}
+        return MethodTests.of(differences, self.n_classes, self.level_of_methods)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -35,8 +35,8 @@ class Predicted(NamedTuple):
     def by(cls, log_p: NDArray[Any], rows: Predictions | Block) -> Predicted:
         """The predictions with these log-probabilities, for checked rows."""
         labels = to_numpy(rows.labels)
-        logs = probability_rows(labels, log_p, rows.weight, "log-probabilities")
-        probabilities = probability_rows(labels, np.exp(log_p), rows.weight).of_positive()
+        logs = probability_rows(labels, log_p, rows.weight, "log-probabilities", rows.clusters)
+        probabilities = probability_rows(labels, np.exp(log_p), rows.weight, clusters=rows.clusters).of_positive()
         return cls(probabilities, logs)
 
     def of(self, metric: Metric) -> Predictions:

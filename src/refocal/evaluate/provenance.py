@@ -13,12 +13,18 @@ import refocal
 from refocal._arrays import row_blocks, to_numpy
 from refocal.calibrators import Calibrator
 from refocal.calibrators.fitted import HasFocalPoint
+from refocal.engine import BlockedDataset
 from refocal.errors import FitWarning, warn
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting.objective import as_objective
+from refocal.rows import Predictions
 from refocal.rows.predictions import CheckedRows
 
 READ = "rows read"
+REPEATED_ID = "repeated id"
+UNIT = "unit of intervals"
+"""What is independent of one another, where that is not rows: clusters of them."""
+N_CLUSTERS = "clusters"
 SAME_ROWS = "validation and test rows"
 # Of an evaluation of several labels per row, whose `n_test` counts the labels that are known.
 ROWS_OF_LABELS = "rows of several labels"
@@ -73,6 +79,27 @@ def same_rows(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
 SAME_ROWS_REMARK = (
     "the validation and the test rows are the same. The methods are measured on what they were fitted on, which "
     "flatters all of them, and the most flexible ones most."
+)
+
+
+def unit_notes(cluster_name: str, n_clusters: int | None) -> dict[str, str]:
+    """What intervals and tests rest on, where that is not rows."""
+    return {} if n_clusters is None else {UNIT: cluster_name, N_CLUSTERS: str(n_clusters)}
+
+
+def repeated_id_note(rows: Predictions | BlockedDataset, function: str) -> dict[str, str]:
+    """A note, and a warning, if rows were read from a table with ids that repeat, and no clusters were named."""
+    source = rows.reader.source if isinstance(rows, BlockedDataset) else rows.source
+    if not source.repeated_id:
+        return {}
+    # The command line says it among the remarks, and takes an InputWarning for an error.
+    warn(f"{function}: {REPEATED_ID_REMARK.format(source.repeated_id)}", FitWarning)
+    return {REPEATED_ID: source.repeated_id}
+
+
+REPEATED_ID_REMARK = (
+    "{0!r} has the same value in several rows. If rows of one {0} are not independent, intervals are too narrow and "
+    "tests too sure: name it as clusters."
 )
 
 

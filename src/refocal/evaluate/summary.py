@@ -8,13 +8,30 @@ from typing import NamedTuple
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
-from refocal.evaluate.provenance import ABSENT_CLASSES, ROWS_OF_LABELS, SAME_ROWS, SAME_ROWS_REMARK
+from refocal.evaluate.provenance import (
+    ABSENT_CLASSES,
+    N_CLUSTERS,
+    REPEATED_ID,
+    REPEATED_ID_REMARK,
+    ROWS_OF_LABELS,
+    SAME_ROWS,
+    SAME_ROWS_REMARK,
+    UNIT,
+)
+from refocal.evaluate.statements import (
+    FEWEST_ROWS_TO_RECOMMEND,
+    SQUARED_ECE,
+    MethodTests,
+    side_of,
+)
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
 
 __all__ = ["comparison_table", "recommendation", "verdict"]
 
 BIAS = METRICS["mean_bias"]
+SMALLEST_SHOWN = 5e-5
+"""Half of the last digit that is shown: a smaller difference cannot be seen."""
 
 
 class MethodRow(NamedTuple):
@@ -98,15 +115,16 @@ def verdict(evaluation: Evaluation) -> str:
         if len(evaluation.methods) == 1 or not evaluation.recommended or ABSENT_CLASSES in evaluation.run:
             return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
         if error.low == 0.0:
-            return f"The predictions need no calibration: their calibration error (ECE) is {as_it_is} as they are."
+            return f"Nothing shows a need of calibration: the calibration error (ECE) of the predictions is {as_it_is}."
         return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
     old = evaluation.before.measures["ece"].value
     new = after.measures["ece"].value
-    side, _ = compared_ece(new - old, after.against_none)
+    tests = evaluation.tests_of([after])
+    side = side_of_ece(tests, after.name, new - old)
     ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
     loss = after.against_none["log_loss"]
     accuracy = after.against_none["accuracy"]
-    loss_change = change(sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
+    loss_change = change(side_of_loss(tests, after.name), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
     old = accuracy.second
     new = accuracy.first
     kept = f"stays at {percent(new)} %"
@@ -117,7 +135,7 @@ def verdict(evaluation: Evaluation) -> str:
 def _verdict_of_two(evaluation: Evaluation) -> str:
     """Whether the mean probability is right, and what the method that is shown does about it and to the log-loss."""
     after = evaluation.after
-    bias = evaluation.before.measures["mean_bias"]
+    bias = evaluation.before.stated_bias or evaluation.before.measures["mean_bias"]
     name = positive_name(evaluation)
     mean = percent(mean_probability(evaluation, evaluation.before))
     rate = percent(evaluation.rate)
@@ -129,11 +147,13 @@ def _verdict_of_two(evaluation: Evaluation) -> str:
         tried = (
             ""
             if len(evaluation.methods) == 1 or not evaluation.recommended
-            else ", and no method that was tried has a lower one"
+            else ", and no method that was tried has a significantly lower one"
         )
         return f"{first}. The log-loss is {after.measures['log_loss'].value:.4f}{tried}."
     loss = after.against_none["log_loss"]
-    says = change(sign(loss), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
+    says = change(
+        side_of_loss(evaluation.tests_of([after]), after.name), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}"
+    )
     mean = percent(mean_probability(evaluation, after))
     return f"{first}. {capital(after.title)} makes it {mean} % and {says}."
 
@@ -158,67 +178,64 @@ def recommendation(evaluation: Evaluation) -> str:
     'Recommendation: ts (temperature scaling), t'
     """
     best = evaluation.after
-    two = evaluation.positive is not None
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
-        if evaluation.n_test < FEW_ROWS:
-            return f"No recommendation: methods cannot be told apart on fewer than {FEW_ROWS} test rows."
+        if evaluation.n_test < FEWEST_ROWS_TO_RECOMMEND:
+            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart."
         if _are_guessing(evaluation):
             return "No recommendation: no method predicts the labels better than guessing."
         return "Shown in detail: the predictions as they are."
-    by_loss = "methods for two classes are ranked by log-loss."
     if best.name == NONE:
-        why = f"; {by_loss}" if two else f"{_why_nothing(evaluation)}."
-        return f"Recommendation: leave the predictions as they are{why}"
+        return f"Recommendation: leave the predictions as they are: {_why_nothing(evaluation)}."
+    is_two = evaluation.positive is not None
     metric = columns(evaluation)[0]
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
     gap = second.measures[metric.name].value - best.measures[metric.name].value
-    what = metric.label if two else f"{metric.label} among the methods within 1 % of the best log-loss"
+    what = metric.label if is_two else f"{metric.label} among the methods within 1 % of the best log-loss"
     said = f", the lowest {what}." if gap >= 0.0 else f": no {what} is significantly lower."
-    said = f"Recommendation: {best.name} ({best.title}){said}{f' {capital(by_loss)}' if two else ''}"
+    by_loss = " Methods for two classes are ranked by log-loss." if is_two else ""
+    said = f"Recommendation: {best.name} ({best.title}){said}{by_loss}"
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:
         return said
-    if two:
-        tested = second.against_chosen["log_loss"]
-        seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= 5e-5 else "below 0.0001"
-        side = sign(tested, least=0.0)
-        difference = f"{seen}, {p_value_text(tested.p_value)}"
+    tested = second.against_chosen["log_loss"] if is_two else test_of_ece(second.against_chosen)
+    # The second is the best of all others: a test of each of them at once.
+    p_value = min(1.0, len(others) * tested.p_value)
+    side = side_of(tested) if p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) * gap > 0.0 else 0
+    if is_two:
+        seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= SMALLEST_SHOWN else "below 0.0001"
     else:
-        side, difference = compared_ece(gap, second.against_chosen)
+        seen = f"{100 * gap:+.2f} points".replace("-", "−")
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
         f"{evaluation.n_test:,} {'known labels' if ROWS_OF_LABELS in evaluation.run else 'rows'}",
         1: f"It is significantly better than {second.name} by {metric.label}",
         -1: f"By {metric.label} alone {second.name} is significantly better",
     }
-    return f"{said} {words[side]} ({second.name} less {best.name}: {difference})."
+    return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_value_text(p_value)})."
 
 
 def _why_nothing(evaluation: Evaluation) -> str:
-    """Why nothing is recommended, with the methods that are better by ECE or by log-loss alone."""
-    uncalibrated = {name: evaluation.before.measures[name].value for name in ("ece", "log_loss")}
-    others = [method for method in evaluation.methods if method.name != NONE]
-    better = {name: min(others, key=lambda m: m.measures[name].value) for name in uncalibrated}
-    said = [
-        f"{best.name} has a lower {METRICS[name].label} alone ({METRICS[name].text(best.measures[name].value)} against "
-        f"{METRICS[name].with_unit(uncalibrated[name])})"
-        for name, best in better.items()
-        if best.measures[name].value < uncalibrated[name]
-    ]
-    return f"; {' and '.join(said)}" if said else ": no method has a lower ECE or a lower log-loss"
+    """Why nothing is recommended: no method improves the log-loss, or one that does is far from the best."""
+    n_methods = len(evaluation.methods) - 1
+    together = f"at {100 * evaluation.level:g} % for all statements" + (f" on {n_methods} methods" * (n_methods > 1))
+    return f"no method improves on them significantly by log-loss ({together})"
 
 
 def remarks(evaluation: Evaluation) -> list[str]:
     """Problems of the evaluation and of methods that failed, one per line."""
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
-    if _are_guessing(evaluation):
+    if _are_guessing(evaluation) and not evaluation.recommended:
         said.insert(0, f"No method helps: {GUESSED}.")
     if SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
+    if UNIT in evaluation.run:
+        said.append(_unit_remark(evaluation))
+    if REPEATED_ID in evaluation.run:
+        said.append(REPEATED_ID_REMARK.format(evaluation.run[REPEATED_ID]))
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
         said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
@@ -233,6 +250,18 @@ def remarks(evaluation: Evaluation) -> list[str]:
     return said
 
 
+def _unit_remark(evaluation: Evaluation) -> str:
+    """Which unit intervals and tests rest on, and whether there are few of them."""
+    few_clusters = 20  # the variance of fewer is known to a third at best
+    n_clusters = int(evaluation.run[N_CLUSTERS])
+    what = "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
+    clusters = f"{n_clusters:,} clusters of {what} ({evaluation.run[UNIT]})"
+    said = f"Intervals and tests rest on {clusters}, not on single {what}"
+    if n_clusters >= few_clusters:
+        return f"{said}."
+    return f"{said}; {n_clusters} are few: intervals of fewer than {few_clusters} clusters hold roughly."
+
+
 def _are_guessing(evaluation: Evaluation) -> bool:
     """Whether no method is better than guessing."""
     return all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods)
@@ -244,16 +273,32 @@ INTERVALS = (
 )
 
 
-def compared_ece(difference: float, tested: Mapping[str, PairedDifference]) -> tuple[int, str]:
-    """Whether an ECE is significantly lower (-1) or higher (1), otherwise 0; and by how many points, with the p-value.
+def test_of_ece(tested: Mapping[str, PairedDifference]) -> PairedDifference:
+    """The test of two ECEs, which is that of the squared errors (`metrics.squared_ece_difference`).
 
-    The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.
-    Evaluations of version 0.1.0 have only a bootstrap of the ECEs.
+    That of the ECEs would not hold; evaluations of version 0.1.0 have only a bootstrap of these.
     """
-    test = tested["squared_ece"] if "squared_ece" in tested else tested["ece"]
-    side = sign(test, least=0.0)
-    text = f"{100 * difference:+.2f} points, {p_value_text(test.p_value)}".replace("-", "−")
-    return side if side * difference >= 5e-5 else 0, text
+    return tested.get("squared_ece") or tested["ece"]
+
+
+def side_of_ece(tests: MethodTests, method: str, difference: float) -> int:
+    """Whether the ECE of a method is significantly lower (-1) or higher (1) than without it, by this difference."""
+    side = tests.side(method, SQUARED_ECE)
+    return side if side * difference >= SMALLEST_SHOWN else 0
+
+
+def side_of_loss(tests: MethodTests, method: str) -> int:
+    """Whether the log-loss of a method is significantly lower (-1) or higher (1) than without it."""
+    tested = tests.differences[method]["log_loss"]
+    return tests.side(method, "log_loss") if abs(tested.difference) >= SMALLEST_SHOWN else 0
+
+
+def ece_against_none(evaluation: Evaluation, method: Measured) -> str:
+    """By how many points a method changes the ECE, with the p-value of all methods together where it is tested."""
+    difference = method.measures["ece"].value - evaluation.before.measures["ece"].value
+    text = f"{100 * difference:+.2f} points".replace("-", "−")
+    p_value = evaluation.tests_of(evaluation.methods).p_values.get((method.name, SQUARED_ECE))
+    return text if p_value is None else f"{text}, {p_value_text(p_value)} among all methods"
 
 
 def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
@@ -319,13 +364,6 @@ def change(side: int, what: str, before: str, after: str) -> str:
     if side == 0:
         return f"does not change the {what} significantly ({before}, then {after})"
     return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
-
-
-def sign(difference: PairedDifference, least: float = 5e-5) -> int:
-    """The side of 0 that the whole interval lies on; 0 where it holds 0, or is too small to be seen."""
-    if abs(difference.difference) < least or difference.low <= 0.0 <= difference.high:
-        return 0
-    return 1 if difference.difference > 0 else -1
 
 
 def capital(text: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.io import load_sample
-from refocal.theory import GRID_MARGIN, GRID_POINTS, LOGIT_RANGE, WIDTH
+from refocal.theory import CLOSEST_SEARCH, LOGIT_RANGE
 
 __all__ = ["render_page", "write_page"]
 
@@ -50,7 +50,7 @@ def render_page() -> str:
     settings = {
         "start": START,
         "range": {n: {"depth": depth, "step": step} for n, (depth, step) in LOGIT_RANGE.items() if n in (2, 3)},
-        "search": {"points": GRID_POINTS, "margin": GRID_MARGIN, "width": WIDTH},
+        "search": CLOSEST_SEARCH._asdict(),
         "networks": [_network(name, title) for name, title in NETWORKS.items()],
     }
     return environment("explore").get_template("page.html").render(settings=settings) + "\n"

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from refocal._arrays import SMALLEST, without_warnings
 from refocal._files import write_atomically
 from refocal._validation import check_integer
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError, need
 from refocal.maps.row import gaps, spoiled
 
@@ -164,7 +164,7 @@ def _append(
     dims = logits.type.tensor_type.shape.dim
     shape = [size.dim_value if size.HasField("dim_value") else size.dim_param for size in dims]
     # For two classes the scores may be one number per row, with an axis of size 1 in the place of the classes or none.
-    of_two = fitted_classes(calibrator, None, function) == 2 and calibrator.row_axes == 1
+    of_two = fitted_classes(calibrator, None, function) == 2 and not isinstance(calibrator, MultiLabelCalibration)
     squeezed = of_two and -len(shape) <= class_axis < len(shape) and shape[class_axis] == 1
     one_number = squeezed or (of_two and (len(shape) == 1 or not calibrator.has_class_axis))
     axis = class_axis_of(class_axis, len(shape) + (one_number and not squeezed), function)
@@ -196,7 +196,7 @@ def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: boo
     n_axes = graph.n_axes
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
-    of_labels = calibrator.row_axes == 2
+    of_labels = isinstance(calibrator, MultiLabelCalibration)
     if moved and not one_number:
         x = graph.node("Transpose", x, perm=order)
     if of_labels or one_number:
@@ -240,7 +240,7 @@ def fitted_classes(calibrator: object, n_classes: int | None, function: str) -> 
 
 def takes_one_number(calibrator: Calibrator, n_classes: int, n_axes: int) -> bool:
     """Whether an input of this many axes has one number per row, for two classes, and no axis of them."""
-    return n_axes == 1 and n_classes == 2 and calibrator.row_axes == 1
+    return n_axes == 1 and n_classes == 2 and not isinstance(calibrator, MultiLabelCalibration)
 
 
 def class_axis_of(class_axis: int, n_axes: int, function: str) -> int:

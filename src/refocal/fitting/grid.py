@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
+from refocal.engine.cache import CacheKey
 from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 from refocal.maps.softmax import focal_temperature
-
-# The number of points whose errors are interpolated together, by one matrix product.
-INTERPOLATED_TOGETHER = 64
 
 
 def scan_grid(
@@ -66,20 +66,29 @@ class _NodeTables(NamedTuple):
     """Of all rows, (N,)."""
 
 
-class _TableKey(NamedTuple):
-    """Under what tables are cached in the memo of a block."""
+@dataclass(frozen=True)
+class _TableKey(CacheKey[_NodeTables]):
+    """Under what the tables of a block are cached."""
 
     gammas: bytes
     temperatures: bytes
     of_rows: Callable[..., Vector] | None
 
 
+class Known(IntEnum):
+    """How well the error of a point is known."""
+
+    BOUND = 0
+    """That it is no smaller than a bound."""
+    INTERPOLATED = 1
+    EXACT = 2
+
+
 class _Scan:
     """A partly evaluated grid: log-loss and error of each point (γ, T), and how well they are known."""
 
-    BOUND = 0
-    INTERPOLATED = 1
-    EXACT = 2
+    INTERPOLATED_TOGETHER = 64
+    """The number of points whose errors are interpolated by one matrix product."""
 
     def __init__(
         self,
@@ -96,10 +105,9 @@ class _Scan:
         nodes, self.weights = interpolation(np.log(temperatures))
         self._on_nodes = len(nodes) == len(temperatures)
         key = _TableKey(gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
-        tables: _NodeTables | None = block.memo.get(key)
+        tables = block.cache.get(key)
         if tables is None:
-            tables = self._at_nodes(nodes, progress)
-            block.memo[key] = tables
+            tables = block.cache.keep(key, self._at_nodes(nodes, progress))
         self.happened = tables.happened
         self._probabilities = tables.probabilities
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
@@ -107,10 +115,10 @@ class _Scan:
         mean_happened = block.average(self.happened.astype(np.float64))
         self.error: Vector = np.abs(tables.mean_probability @ self.weights.T - mean_happened)
         self.bound = self.error.copy()
-        self.level = np.full(self.log_loss.shape, self.BOUND)
+        self.level = np.full(self.log_loss.shape, Known.BOUND)
         if not objective.resolutions:
             self.error = tables.mean_error @ self.weights.T
-            self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
+            self.level[:] = Known.EXACT if self._on_nodes else Known.INTERPOLATED
         elif self._on_nodes:
             self.interpolate(np.arange(self.level.size))
 
@@ -142,35 +150,51 @@ class _Scan:
     def settle(self, nll_tolerance: float | None, is_candidate: Flags) -> None:
         """Evaluate candidates more exactly until no other can be the best within the tolerance.
 
-        A point is evaluated next if its score, less twice the largest error of interpolation so far, may still be the
-        lowest.
+        The points that may be the best come in the order of their scores. While the first of them has only a bound,
+        errors are interpolated; then a few are measured exactly, which also shows how wrong an interpolation may be.
         """
         exact_together = 3
-        interpolation_error = 0.0
+        interpolation_error = 0.0  # the largest so far, of a score
         while True:
-            allowed = is_candidate & within(self.log_loss, nll_tolerance)
-            score = np.where(allowed, self.objective.score(self.log_loss, self.error), np.inf).ravel()
-            level = self.level.ravel()
-            best = np.min(score[level == self.EXACT], initial=np.inf)
-            may_be_best = (score <= best + 2.0 * interpolation_error) & (score < np.inf)
-            unsure = np.flatnonzero((level < self.EXACT) & may_be_best)
-            if len(unsure) == 0:
-                break
-            order = unsure[np.argsort(score[unsure], kind="stable")]
-            if level[order[0]] == self.BOUND:
-                first = order[:INTERPOLATED_TOGETHER]
-                self.interpolate(first[level[first] == self.BOUND])
-                continue
-            first = order[:exact_together]
-            for flat in first[level[first] == self.INTERPOLATED]:
-                i, j = np.unravel_index(flat, self.level.shape)
-                interpolated = self.objective.score(self.log_loss, self.error)[i, j]
-                gamma = float(self.gammas[i])
-                temperature = float(self.temperatures[j])
-                self.log_loss[i, j], self.error[i, j] = measure_point(self.block, self.objective, gamma, temperature)
-                self.level[i, j] = self.EXACT
-                exact = self.objective.score(self.log_loss, self.error)[i, j]
-                interpolation_error = max(interpolation_error, abs(float(exact - interpolated)))
+            points = self._undecided(nll_tolerance, is_candidate, margin=2.0 * interpolation_error)
+            if len(points) == 0:
+                return
+            levels = self.level.ravel()[points]
+            if levels[0] == Known.BOUND:
+                together = slice(0, self.INTERPOLATED_TOGETHER)
+                self.interpolate(points[together][levels[together] == Known.BOUND])
+            else:
+                together = slice(0, exact_together)
+                for point in points[together][levels[together] == Known.INTERPOLATED]:
+                    change = self._measure(point)
+                    interpolation_error = max(interpolation_error, abs(change))
+
+    def _undecided(self, nll_tolerance: float | None, is_candidate: Flags, margin: float) -> Indices:
+        """The flat indices of candidates that may be the best and are not known exactly, by rising score.
+
+        A candidate may be the best if its score exceeds the lowest exact one by no more than the margin.
+        """
+        is_allowed = is_candidate & within(self.log_loss, nll_tolerance)
+        score = np.where(is_allowed, self._score(), np.inf).ravel()
+        is_exact = self.level.ravel() == Known.EXACT
+        lowest = np.min(score[is_exact], initial=np.inf)
+        may_be_best = (score <= lowest + margin) & (score < np.inf)
+        undecided = np.flatnonzero(~is_exact & may_be_best)
+        return undecided[np.argsort(score[undecided], kind="stable")]
+
+    def _measure(self, point: int) -> float:
+        """Measure one point exactly, by its flat index; the change of its score is returned."""
+        i, j = np.unravel_index(point, self.level.shape)
+        interpolated = self._score()[i, j]
+        gamma = float(self.gammas[i])
+        temperature = float(self.temperatures[j])
+        self.log_loss[i, j], self.error[i, j] = measure_point(self.block, self.objective, gamma, temperature)
+        self.level[i, j] = Known.EXACT
+        return float(self._score()[i, j] - interpolated)
+
+    def _score(self) -> Vector:
+        """The scores of all points, as far as their log-losses and errors are known."""
+        return self.objective.score(self.log_loss, self.error)
 
     def interpolate(self, points: Indices) -> None:
         """Errors of points, given by their flat indices, from what is known at the nodes."""
@@ -181,13 +205,13 @@ class _Scan:
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
             of_gamma = columns[rows == i]
-            for first in range(0, len(of_gamma), INTERPOLATED_TOGETHER):
-                together = of_gamma[first : first + INTERPOLATED_TOGETHER]
+            for first in range(0, len(of_gamma), self.INTERPOLATED_TOGETHER):
+                together = of_gamma[first : first + self.INTERPOLATED_TOGETHER]
                 # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
                 p = np.clip(np.round(self.weights[together] @ self._probabilities[i], 12), lowest, 1.0)
                 errors = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
                 self.error[i, together] = errors
-            self.level[i, of_gamma] = self.EXACT if self._on_nodes else self.INTERPOLATED
+            self.level[i, of_gamma] = Known.EXACT if self._on_nodes else Known.INTERPOLATED
 
     def fill(self) -> None:
         """Errors of the points that were ruled out: the bound plus its shortfall, interpolated in log T.
@@ -195,11 +219,11 @@ class _Scan:
         Every sixth of them is evaluated, for the shape of the surface.
         """
         for i, level in enumerate(self.level):
-            (ruled_out,) = np.nonzero(level == self.BOUND)
+            (ruled_out,) = np.nonzero(level == Known.BOUND)
             if len(ruled_out) > 0:
                 self.interpolate(i * len(level) + np.union1d(ruled_out[::6], ruled_out[-1:]))
         log_t = np.log(self.temperatures)
-        for error, bound, known in zip(self.error, self.bound, self.level > self.BOUND, strict=True):
+        for error, bound, known in zip(self.error, self.bound, self.level > Known.BOUND, strict=True):
             error[~known] = bound[~known] + np.interp(log_t[~known], log_t[known], (error - bound)[known])
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,16 +18,33 @@ from refocal.metrics.records import objectives
 
 MetricFunction = Callable[..., float]
 
-# The default rule (docs/calibrators.md). One number of bins alone is a noisy guide on a few thousand rows, so the
-# calibration errors at several are averaged: all that leave MIN_BIN_ROWS rows to a bin, and the first in any case.
-RESOLUTIONS = (5, 8, 12, 15, 20, 30, 50)
-MIN_BIN_ROWS = 100
-# What a unit of that error weighs against a doubling of the best log-loss; less below FULL_WEIGHT_ROWS rows, where the
-# error is mostly noise.
-ERROR_WEIGHT = 5.0
-FULL_WEIGHT_ROWS = 2000
-# The share of the log-loss that may be given up on the rows of the fit.
-NLL_TOLERANCE = 0.02
+
+class Balance(NamedTuple):
+    """The default rule, log-loss and calibration error in balance (docs/calibrators.md)."""
+
+    resolutions: tuple[int, ...] = (5, 8, 12, 15, 20, 30, 50)
+    """The numbers of bins at which calibration errors are averaged: one alone is a noisy guide on a few thousand rows.
+    The first is always used."""
+    min_bin_rows: int = 100
+    """The others are used where they leave so many rows to a bin."""
+    error_weight: float = 5.0
+    """What a unit of that error weighs against a doubling of the best log-loss."""
+    full_weight_rows: int = 2_000
+    """With fewer rows it weighs less: the error is mostly noise."""
+    nll_tolerance: float = 0.02
+    """The share of the log-loss that may be given up on the rows of the fit."""
+
+    def resolutions_for(self, n_rows: float) -> tuple[int, ...]:
+        """The numbers of bins for so many rows."""
+        enough = tuple(n_bins for n_bins in self.resolutions if n_bins * self.min_bin_rows <= n_rows)
+        return enough or self.resolutions[:1]
+
+    def weight_for(self, n_rows: float) -> float:
+        """The weight of the error for so many rows."""
+        return self.error_weight * math.sqrt(min(1.0, n_rows / self.full_weight_rows))
+
+
+BALANCE = Balance()
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,13 @@ NAMED = {
     "nll": Objective("nll", "log-loss"),
     "ece": Objective("ece", "ECE", resolutions=(15,)),
     # Log-loss and calibration error in balance, within a small loss of log-loss.
-    "auto": Objective("auto", "log-loss + ECE", RESOLUTIONS, error_weight=ERROR_WEIGHT, nll_tolerance=NLL_TOLERANCE),
+    "auto": Objective(
+        "auto",
+        "log-loss + ECE",
+        BALANCE.resolutions,
+        error_weight=BALANCE.error_weight,
+        nll_tolerance=BALANCE.nll_tolerance,
+    ),
     "brier_score": Objective("brier_score", "Brier score", of_rows=squared_errors),
 }
 """The objectives that do not need all rows in memory."""
@@ -80,9 +104,7 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
         known = NAMED[objective]
         if known.error_weight is None:
             return known
-        resolutions = tuple(n for n in RESOLUTIONS if n * MIN_BIN_ROWS <= n_rows) or RESOLUTIONS[:1]
-        weight = known.error_weight * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5
-        return replace(known, resolutions=resolutions, error_weight=weight)
+        return replace(known, resolutions=BALANCE.resolutions_for(n_rows), error_weight=BALANCE.weight_for(n_rows))
     named = objectives()
     if isinstance(objective, str) and objective in named:
         return Objective(objective, metric=named[objective])

@@ -28,10 +28,6 @@ PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 """The temperatures that the paper's experiments try: 0.01, 0.02, … 5."""
 
-# The grid of search="auto": temperatures are relative to the one of least log-loss, so that the scale of logits does
-# not matter.
-AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
-AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
 # The most confidences that a scan of the grid holds at once, in float64 numbers.
 TABLE = 40_000_000
 # From this many rows on, the steps of that grid exceed the noise of a calibration error: a sample narrows the grid
@@ -39,12 +35,6 @@ TABLE = 40_000_000
 MANY_ROWS = 20_000
 # With more rows on a GPU a sample is evaluated, since the table of a grid is computed on the host.
 GPU_ROWS = 100_000
-
-SEARCHES = ("auto", "newton", "grid", "line")
-SEPARABLE = (
-    "every row is right, so that no temperature is best: this one is best if each of n rows is right with probability "
-    "(n+1)/(n+2). Fit on more data, and on data the model was not trained on"
-)
 
 
 def find(
@@ -72,7 +62,7 @@ def find(
     >>> solution.gamma in PAPER_GAMMAS, solution.temperature in PAPER_TEMPERATURES, surface.value.shape
     (True, True, (9, 500))
     """
-    check_option(search, SEARCHES, "search", function)
+    check_option(search, ("auto", "newton", "grid", "line"), "search", function)
     if nll_tolerance not in (None, math.inf):
         check_number(nll_tolerance, "nll_tolerance", function, also="None, inf or ", least=0.0)
     given_gammas = _points(gammas, "gammas", function, above=-1.0)
@@ -108,18 +98,25 @@ def _on_grid(
 ) -> tuple[Solution, Surface]:
     """The best point of a grid or of a line through it, and around it in search="auto"."""
     is_auto = search == "auto"
+    # Temperatures of search="auto" are relative to the one of least log-loss: the scale of the logits does not matter.
+    auto_gammas = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
+    auto_temperatures = np.geomspace(0.3, 6.0, 121)
     gammas = given_gammas
     if gammas is None:
-        gammas = np.array(AUTO_GAMMAS if is_auto else PAPER_GAMMAS)
+        gammas = np.array(auto_gammas if is_auto else PAPER_GAMMAS)
     temperatures = given_temperatures
     if temperatures is None:
-        temperatures = np.array(AUTO_TEMPERATURES if is_auto else PAPER_TEMPERATURES)
+        temperatures = np.array(auto_temperatures if is_auto else PAPER_TEMPERATURES)
     base = newton_temperature(dataset) if is_auto and given_temperatures is None else None
     if base is not None:
         temperatures = temperatures * base.temperature
         if base.status == "at a bound":  # any objective would continue to a T that is absurd on other rows
             if isinstance(dataset, Block) and dataset.correct.all():
-                base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
+                message = (
+                    "every row is right, so that no temperature is best: this one is best if each of n rows is right "
+                    "with probability (n+1)/(n+2). Fit on more data, and on data the model was not trained on"
+                )
+                base = replace(base, temperature=laplace_temperature(dataset), message=message)
             gammas = gammas[[np.argmin(np.abs(gammas))]]
             temperatures = np.array([base.temperature])
     scan: Callable[[Block], Surface]

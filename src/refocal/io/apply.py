@@ -17,7 +17,7 @@ from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.answers import Answers, answers, group_columns
 from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
@@ -230,12 +230,13 @@ def open_application(
     which = (calibrator.input, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
     known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
     query = Query(*which, keeping=True, **known, bad=[] if skip_bad_parts else None)
-    parts, reader = open_parts(path, query, row_axes=calibrator.row_axes)
+    several_labels = isinstance(calibrator, MultiLabelCalibration)
+    parts, reader = open_parts(path, query, several_labels=several_labels)
     if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{reader.n_classes} columns")
     order = order_of_columns(calibrator, reader.class_names, "apply")
-    if calibrator.row_axes == 2:  # with several labels per row, rows of probabilities have any sum
+    if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=renormalise)
     predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
@@ -316,7 +317,7 @@ def _write_file(
     notes = {MADE_FROM: made_from}
     rows_have_names = predict.reader.class_names is not None
     is_named = rows_have_names or named_classes(predict.calibrator) is not None
-    if ending == ".npz" and is_named and predict.calibrator.row_axes == 1:
+    if ending == ".npz" and is_named:
         notes[CLASS_NAMES] = json.dumps(names)
     form = _form_of(ending, rows_have_names)
 

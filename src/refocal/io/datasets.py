@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refocal._arrays import is_dask
+from refocal._clusters import UNNAMED
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
-from refocal.errors import ClusterError, DataError, LabelError, ShapeError, need
+from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
-from refocal.rows import RawRows, RowReader
+from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
 from refocal.rows.scores import column_names
@@ -39,11 +40,13 @@ def blocks(
     first_label: int | None = None,
     positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: str | None = None,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
     A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
+    `clusters` is the name of the one of them that has the clusters of the rows, such as customers.
     With `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
     and may be in another order in each block. Rows whose label is `ignore_index` are left out.
 
@@ -62,6 +65,9 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
+    if any(isinstance(pair, Predictions) for pair in pairs):
+        expected = "pairs of logits and labels, with weights or without"
+        raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
     scores = next((pair[0] for pair in pairs if n_columns(np.shape(pair[0])) is not None), None)
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
@@ -83,6 +89,7 @@ def blocks(
         ignore_index=check_marks(ignore_index, "blocks"),
         skip_bad_rows=skip_bad_rows,
         function="blocks",
+        clusters=clusters,
     )
     return LocalDataset([PairsPart(pairs)], reader)
 
@@ -94,6 +101,7 @@ def rows_of(
     *,
     input: str = "logits",  # noqa: A002
     groups: Any = None,
+    clusters: Any = None,
     class_names: Sequence[str] | None = None,
     ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
@@ -102,7 +110,8 @@ def rows_of(
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
     `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions; `groups` is
-    a list of names. Of arrays `groups` is one more array, or several by their names. The columns of a DataFrame are
+    a list of names. Of arrays `groups` is one more array, or several by their names. `clusters`, of which rows are not
+    independent, are the name of a column, or one more array. The columns of a DataFrame are
     names of classes. Labels of columns without names stand for them in sorted order, as in memory, unless `class_names`
     gives another or they are column numbers.
 
@@ -129,33 +138,53 @@ def rows_of(
             ignore_index=check_marks(ignore_index, "fit"),
             sorts=names is None and class_names is None and not _are_column_numbers(labels, n_classes),
             skip_bad_rows=skip_bad_rows,
+            clusters=cluster_name,
+            clusters_are_groups=clusters_are_groups,
         )
 
+    cluster_name: str | None = None
+    clusters_are_groups = False
+    if clusters is not None:
+        cluster_name = clusters if isinstance(clusters, str) else UNNAMED
     columns = tuple(X.columns) if hasattr(X, "to_dask_array") and hasattr(X, "columns") else None
     if columns is not None and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
-        X = X.to_dask_array()  # noqa: N806
+        # An array in memory knows its length, and that of the rows is then counted.
+        X = X.to_dask_array(lengths=None if is_dask(y) else True)  # noqa: N806
     elif hasattr(X, "to_dask_array") and columns is None:  # a Series of one number per row
         X = X.to_dask_array()  # noqa: N806
         y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
     elif hasattr(X, "to_dask_array"):
         given = {"refocal y": y, "refocal weight": sample_weight}
         series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
-        # On its own a Series would be cut into partitions of its own.
-        X = X.assign(**series)  # noqa: N806
+        if not (sample_weight is None or isinstance(sample_weight, str) or "refocal weight" in series):
+            expected = "the name of a column of X, or a Dask Series, as y is"
+            raise ParameterError("sample_weight", "fit", expected=expected, got=f"a {type(sample_weight).__name__}")
+        # On its own a Series would be cut into partitions of its own. Dask joins it with X by the index, rows in memory
+        # belong together by their places: these must agree.
+        places = {f"place of {name}": _places_of(each) for name, each in series.items()}
+        X = X.assign(**{PLACE: _places_of(X)}, **series, **places)  # noqa: N806
         y, sample_weight = (name if name in series else each for name, each in given.items())
         of_groups = [groups] if isinstance(groups, str) else list(groups or ())
+        if cluster_name is not None:
+            clusters_are_groups = cluster_name in of_groups
+            of_groups = list(dict.fromkeys([*of_groups, cluster_name]))
         named = [name for name in (y, sample_weight, *of_groups) if name is not None]
         missing = next((name for name in named if name not in X.columns), None)
         if missing is not None:
             raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
-        classes = [name for name in X.columns if name not in named]
+        classes = [name for name in X.columns if name not in (*named, PLACE, *places)]
 
         def chunks_of(where: str, rows: Any) -> list[RawRows]:
+            for name, place in zip(series, places, strict=True):
+                if not rows[place].equals(rows[PLACE].astype(rows[place].dtype)):
+                    argument = "y" if name == y else "sample_weight"
+                    expected = "a Series with the index of X, in the same order"
+                    raise DataError(argument, "fit", expected=expected, got=f"another index in {where}")
             columns = {name: rows[name].to_numpy() for name in named}
             by_name = {name: columns[name] for name in of_groups}
             return one_chunk(rows[classes].to_numpy(), columns[y], columns.get(sample_weight), by_name, where)
 
-        partitions = X[[*classes, *named]].to_delayed()
+        partitions = X[[*classes, *named, PLACE, *places]].to_delayed()
         pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
         return DaskDataset(chunks_of, pieces, reader(len(classes), classes, X[y]), client)
     n_classes = n_columns(X.shape)
@@ -163,11 +192,27 @@ def rows_of(
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
+    if cluster_name is not None:
+        by_name[cluster_name] = clusters
     if is_dask(X):
         return _of_arrays(X, y, sample_weight, by_name, reader(n_classes, columns, y), client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))
     return of_parts(parts, reader(n_classes, None, y), client=client)
+
+
+# The place of each row in its partition, as a column beside those of a Dask DataFrame.
+PLACE = "refocal place"
+
+
+def _places_of(frame: Any) -> Any:
+    """The place of each row of a Dask DataFrame or Series in its partition."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    def places(part: Any) -> Any:
+        return pd.Series(np.arange(len(part)), index=part.index)
+
+    return frame.map_partitions(places, meta=pd.Series(dtype=np.int64))
 
 
 def _are_column_numbers(labels: Any, n_classes: int) -> bool:

@@ -10,8 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector, row_blocks, to_numpy
-from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option, check_shape
+from refocal._arrays import Indices, Vector, as_array, as_floating, row_blocks, to_numpy
+from refocal._validation import (
+    SUM_TOLERANCE,
+    check_integer,
+    check_label_range,
+    check_option,
+    check_shape,
+    whole_numbers,
+)
 from refocal.calibrators import Calibrator
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.io.tables import JsonTable
@@ -71,8 +78,10 @@ class TopK:
         check_option(tail, TAILS, "tail", NAME)
         self.tail = tail
         self.log_p = np.asarray(to_numpy(log_p), dtype=np.float64)
-        self.indices: Indices = np.asarray(to_numpy(indices), dtype=np.int64)
-        self.labels: Indices | None = None if labels is None else np.asarray(to_numpy(labels), dtype=np.int64)
+        self.indices: Indices = to_numpy(whole_numbers(as_array(indices, "indices", NAME), "indices", NAME))
+        self.labels: Indices | None = None
+        if labels is not None:
+            self.labels = to_numpy(whole_numbers(as_array(labels, "labels", NAME), "labels", NAME))
         self.n_classes = check_integer(n_classes, "n_classes", NAME, least=2)
         self.label_log_p = None if label_log_p is None else np.asarray(to_numpy(label_log_p), dtype=np.float64)
         if self.log_p.ndim != 2 or not 1 <= self.log_p.shape[1] < self.n_classes:
@@ -87,6 +96,10 @@ class TopK:
             row = int(np.argmin(good))
             expected = "finite logarithms of probabilities that sum to at most 1 in each row"
             raise DataError("log_p", NAME, expected=expected, got=f"a sum of {sums[row]:.6g} in row {row}")
+        if self.label_log_p is not None and not (np.isfinite(self.label_log_p) & (self.label_log_p <= 0.0)).all():
+            row = int(np.argmin(np.isfinite(self.label_log_p) & (self.label_log_p <= 0.0)))
+            expected = "finite logarithms of probabilities, at most 0"
+            raise DataError("label_log_p", NAME, expected=expected, got=f"{self.label_log_p[row]:g} in row {row}")
         ordered = np.sort(self.indices, axis=1)
         if ordered.min() < 0 or ordered.max() >= self.n_classes or (ordered[:, 1:] == ordered[:, :-1]).any():
             expected = f"different classes from 0 to {self.n_classes - 1} in each row"
@@ -159,6 +172,14 @@ class TopK:
                 found[i, labels[i]] = given
 
 
+def _numbers_of(row: Any, argument: str, function: str) -> Vector:
+    """The numbers of one question or answer, of any array library."""
+    numbers: Vector = to_numpy(as_floating(row, argument, function)[0]).astype(np.float64)
+    if numbers.ndim != 1:
+        raise ShapeError(argument, function, expected="one number for each option", got=f"shape {numbers.shape}")
+    return numbers
+
+
 def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     """Questions with options of varying number: the score of each option, and which one is right.
 
@@ -174,8 +195,8 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
         raise DataError("scores", "multiple_choice", expected="at least two options a question", got=str(counts[:5]))
     values = np.full((len(counts), max(counts)), -np.inf)
     for i, row in enumerate(scores):
-        values[i, : counts[i]] = to_numpy(np.asarray(row, dtype=np.float64))
-    right = np.asarray(to_numpy(labels))
+        values[i, : counts[i]] = _numbers_of(row, "scores", "multiple_choice")
+    right = to_numpy(whole_numbers(as_array(labels, "labels", "multiple_choice"), "labels", "multiple_choice"))
     outside = (right < 0) | (right >= counts) if right.shape == (len(counts),) else np.zeros(1, dtype=np.bool_)
     if outside.any():
         row = int(np.argmax(outside))

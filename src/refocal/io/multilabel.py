@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from refocal.rows.scores import as_scores, column_names
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
+ROW = "row"
+"""What the clusters of pooled labels are called: the labels of one row."""
 UNKNOWN = -1
 """Marks labels of which it is unknown whether they apply."""
 
@@ -79,6 +81,8 @@ class MultiLabelPredictions(CheckedRows):
         n_classes = int(array.shape[1])
         names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name) or ()
         weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
+        if weights is not None:
+            known = known & (weights > 0.0)[:, None]  # rows of weight 0 have no say
         return cls(array, np.where(known, target, UNKNOWN), kind, weights, names)
 
     @property
@@ -106,13 +110,18 @@ class MultiLabelPredictions(CheckedRows):
     def pooled(self) -> Predictions:
         """Every label of every row that is known, as a row of two classes, in groups by its label.
 
+        Labels of one row are not independent: they are a cluster, unless the rows have clusters themselves.
+
         >>> rows = MultiLabelPredictions.from_log_odds([[2.0, -1.0], [0.5, 0.3]], [[1, 0], [9, 1]], ignore_index=9)
         >>> rows.pooled().labels, rows.pooled().groups
         (array([1, 0, 1]), {'label': array(['0', '1', '1'], dtype='<U1')})
         """
         rows, columns = np.nonzero(self.labels != UNKNOWN)
         rows_of_two = self._two_classes(rows, columns, class_names=APPLIES)
-        return rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
+        grouped = rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
+        if self.clusters is not None:
+            return replace(grouped, clusters=self.clusters[rows], cluster_name=self.cluster_name)
+        return replace(grouped, clusters=rows, cluster_name=ROW)
 
     def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import mmap
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._limits import block_entries
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
-from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
+from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
+from refocal.rows.labels import shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
-# Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES = 1 << 24
-BLOCK_ROWS = 1 << 20
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
+IDS = re.compile(
+    r"(?i:(.*[_ .-])?(id|uid|uuid|guid|customer|client|user|patient|subject|person|account|household|document|image"
+    r"|session|device))|.*[a-z]I[dD]"
+)
+"""What columns of ids are called: customer_id, patient, userId."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +136,16 @@ def n_columns(shape: tuple[int, ...]) -> int | None:
 
 def rows_of_a_block(n_classes: int) -> int:
     """How many rows are read at a time."""
-    return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
+    most_rows = 1 << 20
+    return max(1, min(most_rows, block_entries() // n_classes))
 
 
 def array_parts(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, row_axes: int = 1
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, *, several_labels: bool = False
 ) -> list[ArrayPart]:
     """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole.
 
-    With two `row_axes` each entry of the values has a label.
+    With `several_labels` each entry of the values has a label, otherwise each row.
     """
     n_rows = int(values.shape[0])
 
@@ -148,7 +154,7 @@ def array_parts(
         check_shape(array, shape, what, "fit", ", one for each row" if len(shape) == 1 else "")
         return Mapped.of(array)
 
-    of_labels = tuple(map(int, values.shape[:row_axes]))
+    of_labels = tuple(map(int, values.shape[: 2 if several_labels else 1]))
     arrays = (Mapped.of(values), checked(labels, "y", of_labels), checked(weight, "sample_weight"),
               {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
@@ -227,11 +233,21 @@ class Table(Contents):
         if missing := sorted({*wanted} - {*self.names}):
             has = f"which the first file has. It has {listed(self.names)}."
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
-        prefixes = {"".join(name.rpartition("_")[:2]) for name in columns.classes}
-        prefix = prefixes.pop() if len(prefixes) == 1 < len(columns.classes) else ""
-        if extra := [name for name in self.names if prefix and name.startswith(prefix) and name not in expected]:
+        prefix = columns.classes[0][: shared_beginning(columns.classes)] if columns.classes else ""
+        others = [name for name in self.names if name not in expected]
+        is_chosen = self.query.values is not None or self.query.classes is not None or columns.nested
+        if prefix:
+            extra = [name for name in others if name.startswith(prefix)]
+        else:
+            extra = [] if is_chosen else self._like_scores(others)
+        if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
-            raise FormatError(f"{self.where}: {more}")
+            raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
+
+    def _like_scores(self, names: Sequence[str]) -> list[str]:
+        """Those of some columns that may hold scores of a class."""
+        cells = self.first_cells([name for name in names if name not in self.partitions])
+        return [name for name in cells if could_be_scores(name, cells[name])]
 
     def look(self) -> Columns:
         """What the columns hold, inferred from the first rows."""
@@ -252,6 +268,26 @@ class Table(Contents):
         batches = (batch for _, batch in self.batches(columns, FIRST_ROWS) if len(batch[columns[0]]))
         batch = next(batches, None) if columns else None
         return {} if batch is None else {name: plain(batch[name])[:FIRST_ROWS] for name in columns}
+
+    def repeated_id(self, columns: Sequence[str]) -> str:
+        """The first of some columns that is called as ids are and has a value in several of the first rows, or ''."""
+        names = [name for name in columns if IDS.fullmatch(name)]
+        n_rows = 100_000  # ids that repeat do so among as many rows
+        values: dict[str, set[Any]] = {name: set() for name in names}
+        n_known = dict.fromkeys(names, 0)
+        self.kept = {*names}  # nobody asks for them: they may hold anything
+        for first, batch in self.batches(names, FIRST_ROWS) if names else ():
+            for name in names:
+                cells = plain(batch[name]).tolist()
+                known = [cell for cell in cells if isinstance(cell, (str, int, float)) and cell == cell and cell != ""]
+                values[name].update(known)
+                n_known[name] += len(known)
+                # A column of one value alone names nothing.
+                if 1 < len(values[name]) < n_known[name]:
+                    return name
+            if first >= n_rows:
+                break
+        return ""
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         """The columns in batches of about `n_rows` rows, each with the number of its first row."""

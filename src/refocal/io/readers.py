@@ -59,6 +59,7 @@ def read(
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
     groups: Sequence[str] = (),
+    clusters: str | None = None,
     classes: Sequence[str] | None = None,
 ) -> Predictions:
     r"""Predictions from a file.
@@ -98,6 +99,9 @@ def read(
         Divide rows of probabilities by their sums, where they were rounded.
     groups : list of str
         Names of the arrays or columns with groups that the rows belong to.
+    clusters : str, optional
+        Name of the array or column with the clusters of the rows, such as customers or days: rows of one cluster are
+        not independent, and intervals of `evaluate` and of metrics then rest on the clusters.
     classes : list of str, optional
         Names of classes that columns of a table are found by, such as the `classes_` of a calibrator.
 
@@ -113,6 +117,7 @@ def read(
     """
     marks = check_marks(ignore_index, "read")
     query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True, marks=marks)
+    query = query.with_clusters(clusters)
     raw, reader = read_source(path, query if classes is None else replace(query, classes=tuple(classes)))
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
@@ -157,6 +162,7 @@ def open_rows(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     groups: Sequence[str] = (),
+    clusters: str | None = None,
     class_names: Sequence[str] | None = None,
     first_label: int | None = None,
     positive_label: Any = None,
@@ -178,7 +184,8 @@ def open_rows(
         A folder of tables (.parquet, .csv, .tsv, .jsonl), whose folders key=value are columns, a pattern such as
         "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr group, or a file that `refocal.io.read`
         reads; .npy and uncompressed .npz files are mapped.
-    input, values, labels, weight, groups, class_names, first_label, positive_label, ignore_index, renormalise, classes
+    input, values, labels, weight, groups, clusters, class_names, first_label, positive_label, ignore_index,
+    renormalise, classes
         As for `refocal.io.read`. Where labels could be names of columns or column numbers, all labels are read once
         more, before the first pass, to tell.
     skip_bad_rows : bool
@@ -214,6 +221,7 @@ def open_rows(
     which = (input, values, of_labels, weight, groups, storage_options, skip_bad_rows, "open_rows")
     marks = check_marks(ignore_index, "open_rows")
     query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None, marks=marks, classes=classes)
+    query = query.with_clusters(clusters)
     parts, reader = open_parts(path, query)
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
@@ -262,8 +270,10 @@ def open_source(place: str, query: Query) -> Opened:
     return Opened(columns, raw, [], names, "".join(columns.labels[:1]))
 
 
-def open_parts(path: str | os.PathLike[str], query: Query, row_axes: int = 1) -> tuple[Sequence[Part], RowReader]:
-    """The parts of a data set, and how their rows are understood; with two `row_axes` rows have several labels."""
+def open_parts(
+    path: str | os.PathLike[str], query: Query, *, several_labels: bool = False
+) -> tuple[Sequence[Part], RowReader]:
+    """The parts of a data set, and how their rows are understood; `several_labels`: one for each column."""
     place = os.fspath(path)
     opened = open_source(place, query)
     if opened.raw is None:
@@ -276,7 +286,7 @@ def open_parts(path: str | os.PathLike[str], query: Query, row_axes: int = 1) ->
     if counted is None:
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
-    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, row_axes)
+    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, several_labels=several_labels)
     return parts, _reader(place, opened, query, counted)
 
 
@@ -291,6 +301,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         "",
         columns.unused(query) if is_table else (),
         len(columns.names) if is_table else 0,
+        repeated_id=_repeated_id(opened, query),
     )
     return RowReader(
         n_classes,
@@ -300,7 +311,16 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         skip_bad_rows=query.lenient,
         function=query.function,
         source=source,
+        clusters=query.clusters,
+        clusters_are_groups=query.clusters_are_groups,
     )
+
+
+def _repeated_id(opened: Opened, query: Query) -> str:
+    """A column of ids that repeat and that nobody asked for, of tables that are measured; '' without any."""
+    if not opened.tables or query.clusters is not None or not query.labelled:
+        return ""
+    return opened.tables[0].repeated_id(opened.columns.unused(query))
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:

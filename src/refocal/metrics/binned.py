@@ -11,9 +11,20 @@ import numpy as np
 
 from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_option
-from refocal.metrics.bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
+from refocal.metrics.bins import (
+    NORMS,
+    Bins,
+    bins_of,
+    check_binning,
+    concatenate,
+    join_cells,
+    make_bins,
+    norm_of_gaps,
+    parts_by_label,
+    rank,
+)
 from refocal.metrics.inputs import read_probabilities, row_sums
-from refocal.metrics.intervals import ErrorModel, InvertedError
+from refocal.metrics.intervals import ErrorModel, InvertedError, smoothed
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -62,7 +73,21 @@ def expected_calibration_error(
 def _ece_model(
     rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
 ) -> ErrorModel | None:
-    return _norm_model(bins_of(rows, n_bins=n_bins, strategy=strategy), norm) if kind == "confidence" else None
+    if kind == "confidence":
+        return _norm_model(bins_of(rows, n_bins=n_bins, strategy=strategy), norm)
+    return _model_of_parts(parts_by_label(rows, n_bins=n_bins, strategy=strategy), norm)
+
+
+def _model_of_parts(parts: list[Bins], norm: str) -> ErrorModel | None:
+    """The error over the bins of several classes, one class after the other; the gaps are smoothed within a class."""
+    most_cells = 5000  # of some hundred classes: more would take minutes
+    fewest_rows = 5.0  # of a bin on average: the outcome of fewer is not nearly normal, and 1 of 200 rows covers 50 %
+    n_cells = sum(len(part.weight) for part in parts)
+    n_rows = sum(int(part.count.sum()) for part in parts)
+    if n_cells > most_cells or n_rows < fewest_rows * n_cells:
+        return None
+    seen = np.concatenate([smoothed(part.gap / part.weight) for part in parts])
+    return _norm_model(concatenate(parts), norm)._replace(seen=seen)
 
 
 def _ece_streamed(sums: BlockSums) -> StreamedMetric:
@@ -82,7 +107,7 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
             return np.sqrt(np.square(gap) @ share)
         return np.abs(gap).max(axis=-1)
 
-    return ErrorModel(bins, statistic)
+    return ErrorModel(bins, statistic, power=0.5 if norm == "l2" else 1.0)
 
 
 def classwise_ece(
@@ -121,6 +146,23 @@ def classwise_ece(
     return math.fsum([*errors, absent_error]) / rows.n_classes
 
 
+def _classwise_model(
+    rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1"
+) -> ErrorModel | None:
+    """The bins of all classes; every class has the same weight, so that the mean of l1 errors is that of all bins.
+
+    Of two classes that of class 0 is the same error once more.
+    """
+    if norm != "l1":
+        return None
+    if rows.binary or rows.n_classes == 2:
+        p, happened = rows.event(1)
+        return _norm_model(make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy), norm)
+    options: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy}
+    parts = [make_bins(p, occurs, rows.weight, **options) for p, occurs in rows.events(range(rows.n_classes))]
+    return _model_of_parts(parts, norm)
+
+
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:
     if not sums.classes:
         return None
@@ -155,20 +197,32 @@ def debiased_ece(
     gap = bins.gap / bins.weight
     if norm == "l2":
         return float(debiased_model(bins).statistic(gap))
+    return float(_debiased_l1(bins, gap))
+
+
+def _debiased_l1(bins: Bins, gap: Vector) -> Any:
+    """The l1 `debiased_ece` of gaps (…, bins).
+
+    E|gap + s Z| = s √(2/π) exp(-r²/2) + |gap| erf(r/√2) with r = |gap| / s, for standard normal Z.
+    """
+    # SciPy loads when it is needed, as everywhere.
     from scipy.special import erf
 
-    # E|gap + s Z| = s √(2/π) exp(-r²/2) + |gap| erf(r/√2) with r = |gap| / s, for standard normal Z.
-    noise = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate))
+    rate = np.clip(bins.p - gap, 0.0, 1.0)
+    noise = np.sqrt(rate * (1.0 - rate) / bins.size_at(rate))
     gap = np.abs(gap)
     ratio = np.divide(gap, noise, out=np.full_like(gap, np.inf), where=noise > 0.0)
     expected = noise * math.sqrt(2.0 / math.pi) * np.exp(-ratio * ratio / 2.0) + gap * erf(ratio / math.sqrt(2.0))
-    return max(0.0, float(bins.share @ (2.0 * gap - expected)))
+    return np.maximum((2.0 * gap - expected) @ bins.share, 0.0)
 
 
 def _debiased_model(
     rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2"
 ) -> ErrorModel | None:
-    return debiased_model(bins_of(rows, n_bins=n_bins, strategy=strategy)) if norm == "l2" else None
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    if norm == "l2":
+        return debiased_model(bins)
+    return ErrorModel(bins, partial(_debiased_l1, bins), _norm_model(bins, "l1").statistic)
 
 
 def debiased_model(bins: Bins) -> ErrorModel:
@@ -177,7 +231,7 @@ def debiased_model(bins: Bins) -> ErrorModel:
     def statistic(gap: Vector) -> Vector:
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - label_noise(bins, gap)) @ bins.share, 0.0)))
 
-    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic)
+    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic, power=0.5)
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:
@@ -245,7 +299,16 @@ METRICS = (
         column_with_interval=True,
         **OF_CONFIDENCE,
     ),
-    Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise_streamed, unit="%", shown="value"),
+    Metric(
+        "classwise_ece",
+        classwise_ece,
+        "class-wise ECE",
+        _classwise_streamed,
+        _classwise_model,
+        unit="%",
+        shown="value",
+        raised_by_noise=True,
+    ),
     Metric(
         "max_calibration_error",
         partial(expected_calibration_error, norm="max"),

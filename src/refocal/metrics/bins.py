@@ -19,7 +19,6 @@ from refocal.metrics.histogram_cells import ordered_key
 from refocal.rows import Predictions
 from refocal.rows.predictions import unit
 
-STRATEGIES = ("quantile", "uniform", "interpolated")
 NORMS = ("l1", "l2", "max")
 
 # Sums of weights that differ by less than this share of the total are equal: cumulative sums of float64 round.
@@ -415,7 +414,7 @@ def _quantile_bins_on_gpu(
 def check_binning(n_bins: Any, strategy: Any, function: str, norm: Any = "l1", norms: tuple[str, ...] = NORMS) -> None:
     """Check the options of `make_bins`, and of `norm_of_gaps`."""
     check_integer(n_bins, "n_bins", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
+    check_option(strategy, ("quantile", "uniform", "interpolated"), "strategy", function)
     check_option(norm, norms, "norm", function)
 
 
@@ -479,6 +478,11 @@ def bins_of(rows: Predictions, *, n_bins: int, strategy: str = "quantile", kind:
     if kind == "confidence":
         confidence, correct = rows.confidence_on_device()
         return make_bins(confidence, correct, rows.weight, n_bins=n_bins, strategy=strategy)
+    return concatenate(parts_by_label(rows, n_bins=n_bins, strategy=strategy))
+
+
+def parts_by_label(rows: Predictions, *, n_bins: int, strategy: str) -> list[Bins]:
+    """The confidence of the rows of every predicted class, in bins of their own."""
     confidence, correct, predicted = rows.top
     parts = []
     for label in np.unique(predicted):
@@ -486,7 +490,7 @@ def bins_of(rows: Predictions, *, n_bins: int, strategy: str = "quantile", kind:
         weight = None if rows.weight is None else rows.weight[is_label]
         if weight is None or weight.sum() > 0:
             parts.append(make_bins(confidence[is_label], correct[is_label], weight, n_bins=n_bins, strategy=strategy))
-    return concatenate(parts)
+    return parts
 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:

@@ -1,7 +1,7 @@
 """Bootstrap intervals for every metric and for the difference of two sets of predictions.
 
-A resample is a vector of counts, one per row, drawn once for all measures that are compared. A score that is a mean is
-then one matrix product; the binned errors sort their rows once and move only the boundaries of the bins.
+A resample is a vector of counts, one per row, drawn once for all measures that are compared; with clusters these are
+drawn, and each count is that of all rows of one. A score that is a mean is then one matrix product.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_integer, check_option
-from refocal.errors import DataError
+from refocal.errors import DataError, InputWarning, ParameterError, warn
 from refocal.metrics.bins import bins_of
 from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import SHAPE_BINS, Interval, InvertedError, PairedDifference, Summary
+from refocal.metrics.intervals import (
+    SHAPE_BINS,
+    Interval,
+    InvertedError,
+    MeanSummary,
+    PairedDifference,
+    Summary,
+    noise_of_clusters,
+)
 from refocal.metrics.record import Metric
-from refocal.metrics.records import metric_of
+from refocal.metrics.records import record_of_function
 from refocal.metrics.resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -92,17 +100,25 @@ def bootstrap_interval(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
     **options: Any,
 ) -> Interval:
-    """Interval for a metric of this package.
+    """Interval for a metric of this package, or for a function of your own.
 
-    `metric` is the function itself; `options` are passed on to it. By default the intervals of scores
-    that are means come from resampled rows ("percentile"). The binned, debiased, smooth and KS errors, which noise
-    increases, use the true errors that a test does not reject ("inverted"; benchmarks/results/metrics.md has the
-    coverage of each); the interval of `squared_ece` is the square of the debiased one's. `method` "percentile" and
-    "basic", which mirrors the resamples at the value, work for every metric. Intervals stay within the range of their
-    metric. Spiegelhalter's test is represented by z, CORP by its miscalibration, the decomposition of the Brier score
-    by its calibration part.
+    `metric` is the function itself; `options` are passed on to it. By default the intervals of log-loss and Brier score
+    are Student's on the scale of the logarithm, and that of the accuracy is Wilson's. The binned, debiased, smooth,
+    class-wise and KS errors, which noise increases, use the true errors that a test does not reject
+    ("inverted"; benchmarks/results/interval_coverage.md has the coverage of each); the interval of `squared_ece` is the
+    square of the debiased one's. Where neither holds, as for `ece_sweep`, `corp_reliability` and the calibration part
+    of the Brier score, an error says so. `method` "percentile" and "basic", which mirrors the resamples at the value,
+    work for every metric, with a warning where they do not cover. Intervals stay within the range of their metric.
+
+    Only Spiegelhalter's z and functions of your own are resampled by default. The latter take labels and probabilities,
+    and `sample_weight` if there are weights, and return a number. The interval holds if that is about a mean: not if
+    noise moves it to one side, as calibration errors.
+
+    `clusters` has what each row belongs to, such as its customer or day: rows of one cluster are not independent, and
+    clusters are resampled.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import expected_calibration_error
@@ -115,10 +131,19 @@ def bootstrap_interval(
         check_option(method, ("percentile", "basic"), "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
-    read = _read(metric, options, y_true, probabilities, sample_weight, function, ignore_index)
+    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    measured = given.measure(metric, probabilities, options)
     if method is None:
-        return summarise([read], n_resamples, seed, **options)[0].interval(level=level)
-    return _resample([read], n_resamples, seed, options)[0].interval(level=level, method=method)
+        return summarise([measured], n_resamples, seed, **options)[0].interval(level=level)
+    _warn_of_noise(measured.record, function)
+    return _resample([measured], n_resamples, seed, options)[0].interval(level=level, method=method)
+
+
+def _warn_of_noise(record: Metric, function: str) -> None:
+    """Warn that resampled rows give no interval of a metric that noise raises."""
+    if record.raised_by_noise:
+        text = f"{function}: noise raises the {record.label}, and resampling adds that noise once more: intervals of"
+        warn(f"{text} resampled rows often do not cover it.", InputWarning)
 
 
 class MetricRows(NamedTuple):
@@ -140,6 +165,11 @@ class MetricRows(NamedTuple):
         value = record.measure(rows, **options) if summary is None else summary.value
         return cls(record, rows, value, None, summary)
 
+    def mean(self) -> MeanSummary:
+        """The summary of a metric that is a mean of terms."""
+        terms = np.zeros(0) if self.terms is None else self.terms
+        return MeanSummary(self.value, terms, self.rows.weight, self.rows.clusters, self.record.range)
+
     def resampled(self, **options: Any) -> Evaluate:
         """The metric for many resamples of the rows."""
         if self.terms is not None:
@@ -154,19 +184,37 @@ def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **opt
     summaries: dict[int, Summary] = {}
     to_resample = []
     for i, metric in enumerate(measured):
-        error_model = metric.record.error_model
-        model = None if error_model is None or metric.summary is not None else error_model(metric.rows, **options)
+        record = metric.record
         if metric.summary is not None:
             summaries[i] = metric.summary
-        elif model is not None:
-            shape = bins_of(metric.rows, n_bins=SHAPE_BINS)
-            summaries[i] = InvertedError(metric.value, model, shape, n_resamples, seed)
+        elif record.raised_by_noise:
+            summaries[i] = _inverted(metric, n_resamples, seed, options)
+        elif metric.terms is not None:
+            summaries[i] = metric.mean()
         else:
             to_resample.append(i)
     if to_resample:
         resampled = _resample([measured[i] for i in to_resample], n_resamples, seed, options)
         summaries |= dict(zip(to_resample, resampled, strict=True))
     return [summaries[i] for i in range(len(measured))]
+
+
+def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, Any]) -> InvertedError:
+    """The inverted test of an error that noise raises."""
+    function = "bootstrap_interval"
+    error_model = metric.record.error_model
+    model = None if error_model is None else error_model(metric.rows, **options)
+    if model is None:
+        label = metric.record.label
+        chosen = "".join(f", {name}={value!r}" for name, value in options.items())
+        expected = "one with an interval that holds, such as expected_calibration_error or squared_ece"
+        got = f"{metric.record.name}{chosen}: noise raises the {label}, so that resampled rows do not cover it"
+        raise ParameterError("metric", function, expected=expected, got=got)
+    if metric.rows.clusters is not None and model.seen is not None:
+        expected = f"left out for the {metric.record.label}, whose interval is for independent rows"
+        raise ParameterError("clusters", function, expected=expected, got="clusters")
+    shape = bins_of(metric.rows, n_bins=SHAPE_BINS)
+    return InvertedError(metric.value, model, shape, n_draws, seed, noise_of_clusters(model, metric.rows))
 
 
 def resample(
@@ -178,6 +226,7 @@ def resample(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
     **options: Any,
 ) -> Resamples:
     """A measure on resampled rows, once, for an interval and for any number of paired differences.
@@ -190,8 +239,8 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
-    read = _read(metric, options, y_true, probabilities, sample_weight, function, ignore_index)
-    return _resample([read], n_resamples, seed, options)[0]
+    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    return _resample([given.measure(metric, probabilities, options)], n_resamples, seed, options)[0]
 
 
 def paired_bootstrap(
@@ -205,12 +254,14 @@ def paired_bootstrap(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
     **options: Any,
 ) -> PairedDifference:
     """Interval for metric(first) - metric(second) on the same rows, resampled together.
 
     The noise that both share cancels, so the interval is much narrower than those of the two values. It holds for
-    scores that are means; for calibration errors, whose biases differ, see `squared_ece_difference`.
+    scores that are means; for calibration errors, whose biases differ, see `squared_ece_difference`. `clusters` as for
+    `bootstrap_interval`.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import brier_score
@@ -221,30 +272,64 @@ def paired_bootstrap(
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    rows_of_first = _read(metric, options, y_true, first, sample_weight, function, ignore_index)
-    rows_of_second = _read(metric, options, y_true, second, sample_weight, function, ignore_index)
-    of_first, of_second = _resample([rows_of_first, rows_of_second], n_resamples, seed, options)
+    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    measured_first = given.measure(metric, first, options)
+    measured_second = given.measure(metric, second, options)
+    _warn_of_noise(measured_first.record, function)
+    of_first, of_second = _resample([measured_first, measured_second], n_resamples, seed, options)
     return of_first.minus(of_second, level=level)
 
 
-def _read(
-    metric: Any, options: dict[str, Any], y_true: Any, values: Any, weight: Any, function: str, ignored: IgnoreIndex
-) -> MetricRows:
-    """A metric, given by its function, measured on the checked arguments."""
-    record = metric_of(metric, function)
-    read = read_log_probabilities if record.takes_logs else read_probabilities
-    measured = MetricRows.of(record, read(y_true, values, weight, function, ignored), **options)
-    if not math.isfinite(measured.value):
-        expected = f"such that {record.name} is finite"
-        raise DataError("probabilities", function, expected=expected, got=repr(measured.value))
-    return measured
+class _Given(NamedTuple):
+    """The arguments that metrics of the same rows share."""
+
+    y_true: Any
+    weight: Any
+    ignored: IgnoreIndex
+    clusters: Any
+    function: str
+
+    def measure(self, metric: Any, values: Any, options: dict[str, Any]) -> MetricRows:
+        """A metric, given by its function, of the checked rows."""
+        record = _record_of(metric, self.function)
+        read = read_log_probabilities if record.takes_logs else read_probabilities
+        rows = read(self.y_true, values, self.weight, self.function, self.ignored, clusters=self.clusters)
+        measured = MetricRows.of(record, rows, **options)
+        if not math.isfinite(measured.value):
+            expected = f"such that {record.name} is finite"
+            raise DataError("probabilities", self.function, expected=expected, got=repr(measured.value))
+        return measured
+
+
+def _record_of(metric: Any, function: str) -> Metric:
+    """The record of a metric of this package, or of a function of the caller's own, with a caveat."""
+    known = record_of_function(metric)
+    if known is not None:
+        return known
+    expected = "a metric of refocal.metrics, or a function of labels and probabilities that returns a number"
+    if not callable(metric):
+        raise ParameterError("metric", function, expected=expected, got=repr(metric))
+    name = getattr(metric, "__name__", type(metric).__name__)
+
+    def of_rows(rows: Predictions, **options: Any) -> float:
+        if rows.weight is not None:
+            options = {"sample_weight": rows.weight, **options}
+        try:
+            return float(metric(rows.labels, to_numpy(rows.values), **options))
+        except TypeError as error:
+            raise ParameterError("metric", function, expected=expected, got=f"{name}, which failed: {error}") from error
+
+    text = "it holds for a function that is about a mean, not if noise moves it to one side as calibration errors"
+    warn(f"{function}: the interval of {name} comes from resampled rows; {text}.", InputWarning)
+    return Metric(name, metric, name, of_rows=of_rows, range=(-math.inf, math.inf))
 
 
 def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
     """Metrics of the same rows on the same resamples."""
     evaluates = [metric.resampled(**options) for metric in measured]
     draws: list[list[Vector]] = [[] for _ in measured]
-    for counts in draw_resamples(len(measured[0].rows.labels), n_resamples, seed):
+    rows = measured[0].rows
+    for counts in draw_resamples(len(rows.labels), n_resamples, seed, rows.clusters):
         for evaluate, of_metric in zip(evaluates, draws, strict=True):
             of_metric.append(evaluate(counts))
     return [

@@ -79,6 +79,8 @@ class EqualMass(NamedTuple):
     bins: Bins
     ends: Indices
     """The last cell of each bin."""
+    lowest: Vector
+    """The lowest confidence of each bin."""
     split: SplitCells
 
 
@@ -260,6 +262,7 @@ class CalibrationHistogram:
             cells=cells,
             bins=bins,
             ends=np.append(starts[1:], len(used)) - 1,
+            lowest=low[starts],
             split=split,
         )
 

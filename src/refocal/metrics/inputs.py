@@ -27,6 +27,7 @@ from refocal._arrays import (
     row_blocks,
     to_numpy,
 )
+from refocal._clusters import as_clusters
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
@@ -55,6 +56,7 @@ def read_probabilities(
     ignore_index: IgnoreIndex = (),
     labels_name: str = "y_true",
     class_names: Sequence[str] | None = None,
+    clusters: Any = None,
 ) -> Predictions:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
@@ -64,10 +66,12 @@ def read_probabilities(
     `labels_name`; `class_names` are those of columns that have none of their own.
     """
     if isinstance(y_true, Predictions):
-        _refuse_more(function, probabilities=probabilities, sample_weight=sample_weight, ignore_index=ignore_index)
-        return y_true.as_probabilities()
+        more = {"probabilities": probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
+        _check_alone(y_true, function, **more)
+        rows = y_true.as_probabilities()
+        return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, probabilities, sample_weight)
-    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name, class_names)
+    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name, class_names, clusters)
     p = rows.values
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -80,14 +84,22 @@ def read_probabilities(
 
 
 def read_log_probabilities(
-    y_true: Any, log_probabilities: Any, sample_weight: Any, function: str, ignore_index: IgnoreIndex = ()
+    y_true: Any,
+    log_probabilities: Any,
+    sample_weight: Any,
+    function: str,
+    ignore_index: IgnoreIndex = (),
+    *,
+    clusters: Any = None,
 ) -> Predictions:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Predictions):
         more = {"log_probabilities": log_probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
-        _refuse_more(function, **more)
-        return y_true.as_log_probabilities()
-    rows, tolerance = read(y_true, log_probabilities, sample_weight, "log_probabilities", function, ignore_index)
+        _check_alone(y_true, function, **more)
+        rows = y_true.as_log_probabilities()
+        return rows if clusters is None else rows.with_clusters(clusters)
+    given = (y_true, log_probabilities, sample_weight)
+    rows, tolerance = read(*given, "log_probabilities", function, ignore_index, clusters=clusters)
     values = rows.values
     highest = float(values.max())
     if not highest <= tolerance:
@@ -100,16 +112,18 @@ def read_log_probabilities(
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], GPU_BLOCK if on_gpu(values) else 1 << 20):
             sums = row_sums(namespace(values).exp(values[rows_of_block]))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
-    return probability_rows(rows.labels, values, rows.weight, "log-probabilities")
+    return probability_rows(rows.labels, values, rows.weight, "log-probabilities", clusters=rows.clusters)
 
 
-def _refuse_more(function: str, **given: Any) -> None:
-    """Refuse what Predictions have of their own."""
+def _check_alone(rows: Predictions, function: str, **given: Any) -> None:
+    """Refuse what Predictions have of their own, and Predictions of no rows."""
     for argument, value in given.items():
         is_empty = isinstance(value, tuple) and not value
         if value is not None and not is_empty:
             expected = "left out where y_true are Predictions, which have their own"
             raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
+    if len(rows) == 0:
+        raise ShapeError("y_true", function, expected="of at least one row", got="none")
 
 
 def check_level(value: Any, function: str) -> float:
@@ -126,6 +140,17 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
 
+def _refuse_one_hot(labels: Array, p: Matrix, argument: str, function: str) -> None:
+    """Labels (N, K) of which each row has a single one, of probabilities that sum to 1: classes, not several labels."""
+    if labels.ndim < 2 or labels.shape[-1] < 2 or labels.dtype.kind not in "biuf":
+        return
+    is_one_hot = ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=-1) == 1).all()
+    if is_one_hot and bool((abs(p.sum(axis=-1) - 1.0) <= SUM_TOLERANCE).all()):
+        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
+        got = "one-hot labels of classes whose probabilities sum to 1"
+        raise LabelError(argument, function, expected=expected, got=got)
+
+
 def read(
     y_true: Any,
     values: Any,
@@ -135,6 +160,7 @@ def read(
     ignored: IgnoreIndex,
     of_labels: str = "y_true",
     class_names: Sequence[str] | None = None,
+    clusters: Any = None,
 ) -> tuple[Predictions, float]:
     """Rows, and how far their sums may be from 1; errors call the values `argument` and the labels `of_labels`.
 
@@ -162,6 +188,7 @@ def read(
     if is_binary:
         check_label_order(column_names(values), column_names(y_true), of_labels, function)
         check_shape(raw.values, tuple(array.shape), of_labels, function)
+        _refuse_one_hot(raw.values, array, of_labels, function)
         rows: Matrix = array.reshape(-1)
     elif array.ndim < 2 or array.shape[-1] < 2:
         expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
@@ -172,6 +199,7 @@ def read(
         rounding *= max(1.0, math.log(rows.shape[1]))
     weights = None if weight is None else check_weight(weight, shape, function)
     raw = raw._replace(values=raw.values.reshape(-1))
+    numbers = None if clusters is None else as_clusters(_flat(clusters, shape), len(raw.values), function).numbers
     kept = labelled_rows(raw.values, ignored, of_labels, function) if check_marks(ignored, function) else None
     if weights is not None and not (weights > 0.0).all():
         kept = weights > 0.0 if kept is None else kept & (weights > 0.0)
@@ -182,6 +210,7 @@ def read(
         raw = raw._replace(values=raw.values[kept])
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
+        numbers = None if numbers is None else numbers[kept]
     n_classes = 2 if is_binary else int(rows.shape[1])
     known = names
     if is_binary and class_names is None:  # the columns of a frame are then labels that exclude nothing
@@ -191,11 +220,17 @@ def read(
         labels = resolve(raw, rule).numbers
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
-    read_as = probability_rows(labels, rows, weights)
+    read_as = probability_rows(labels, rows, weights, clusters=numbers)
     if known is not None and not is_binary:
         named = replace(read_as, class_names=tuple(str(name) for name in known))
         read_as = replace(in_order_of_numbers(named), class_names=None, label_map=None)
     return read_as, max(SUM_TOLERANCE, rounding)
+
+
+def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:
+    """Clusters of one axis; those of the shape of labels with several, such as pixels, become one."""
+    is_array = len(shape) > 1 and np.shape(clusters) == shape
+    return np.reshape(np.asarray(clusters), -1) if is_array else clusters
 
 
 def _with_own_remedy(error: LabelError, takes_ignore_index: bool) -> LabelError:

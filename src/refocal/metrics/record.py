@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from refocal._arrays import Vector
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
-from refocal.metrics.intervals import ErrorModel, Interval, Summary
+from refocal.metrics.intervals import ErrorModel, Interval, IntervalForm, Summary
 from refocal.rows import Predictions
 
 
@@ -49,10 +49,12 @@ class StreamedMetric(NamedTuple):
     bound: float | None = None
     summary: Summary | None = None
     influence: Callable[[Predictions], Vector] | None = None
+    form: IntervalForm | None = None
+    """How the variance that influences give becomes an interval, where that is not the normal one."""
 
 
-OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%"}
-"""Fields of the errors that the confidence and the outcome are enough for."""
+OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%", "raised_by_noise": True}
+"""Fields of the errors of the confidence, which noise raises."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
     `streamed` takes sums over blocks, and returns None where these lack what it needs. A metric that is a weighted mean
-    has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
-    metric has an `error_model`, whose test is inverted, or a `summary` of its own.
+    has `terms`, one number for each row, and needs no other form. The interval of others comes from resampling rows,
+    unless the metric has a `summary` of its own, or is `raised_by_noise` and the test of its `error_model` is inverted.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better
@@ -89,6 +91,8 @@ class Metric:
     column: tuple[int | None, int | None] = (None, None)
     """Its place in the tables of comparisons, for many classes and for two, if it is a column. The first ranks."""
     column_with_interval: bool = False
+    raised_by_noise: bool = False
+    """Whether it is too high on average, the more so the fewer rows there are: its interval must come from a test."""
     two_classes: bool = False
     """Whether it is defined for two classes only."""
     signed: bool = False

@@ -19,11 +19,19 @@ METRICS: dict[str, Metric] = {
 """The metrics by their short names, in the order in which reports have them."""
 
 
-def metric_of(function: Callable[..., Any], caller: str) -> Metric:
-    """The record of a public function."""
+def record_of_function(function: Any) -> Metric | None:
+    """The record of a public function; None of any other."""
     for metric in METRICS.values():
         if metric.function is function:
             return metric
+    return None
+
+
+def metric_of(function: Callable[..., Any], caller: str) -> Metric:
+    """The record of a public function, or an error."""
+    metric = record_of_function(function)
+    if metric is not None:
+        return metric
     known = ", ".join(sorted(metric.function.__name__ for metric in _named()))
     raise ParameterError("metric", caller, expected=f"one of the functions {known}", got=repr(function))
 

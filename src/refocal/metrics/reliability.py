@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import check_integer, check_option
-from refocal.metrics.bins import Bins, bins_of, check_binning, make_bins, rank
+from refocal._arrays import Vector
+from refocal._validation import check_option
+from refocal.metrics.bins import Bins, bins_of, check_binning
+from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import wilson
-from refocal.metrics.resampling import chunks, draw_counts
+from refocal.metrics.intervals import has_equal_weights, number_of, wilson
+from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
@@ -40,8 +42,8 @@ class ReliabilityBand:
     """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds.
 
     >>> band = reliability_band([0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25, n_bins=2, kind="consistency")
-    >>> band.kind, len(band.confidence) == len(band.low)
-    ('consistency', True)
+    >>> band.kind, band.simultaneous, len(band.confidence) == len(band.low)
+    ('consistency', False, True)
     """
 
     confidence: list[float]
@@ -50,6 +52,8 @@ class ReliabilityBand:
     high: list[float]
     level: float
     kind: str
+    simultaneous: bool = False
+    """Whether the level is that of all bins together; otherwise that of each bin."""
 
 
 def reliability_curve(
@@ -61,8 +65,11 @@ def reliability_curve(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
 ) -> ReliabilityCurve:
-    """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy.
+    """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy of that bin.
+
+    `clusters` has what each row belongs to, such as its customer or day: rows of one are not independent.
 
     >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
     >>> curve.confidence, curve.accuracy, curve.count
@@ -71,13 +78,14 @@ def reliability_curve(
     function = "reliability_curve"
     check_binning(n_bins, strategy, function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    return curve_of(bins_of(rows, n_bins=n_bins, strategy=strategy), level)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    return curve_of(bins, level, unit_variances(rows, bins))
 
 
-def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
-    """Bins as a curve; with weights the interval rests on the effective number of rows."""
-    low, high = wilson(bins.rate, bins.size_at(bins.rate), level)
+def curve_of(bins: Bins, level: float, units: UnitVariances | None = None) -> ReliabilityCurve:
+    """Bins as a curve; with weights or clusters the interval rests on the effective number of rows."""
+    low, high = confidence_band(bins, units, level)
     return ReliabilityCurve(
         count=bins.count.tolist(),
         weight=bins.weight.tolist(),
@@ -94,19 +102,24 @@ def reliability_band(
     probabilities: Any = None,
     *,
     kind: str = "confidence",
+    simultaneous: bool = False,
     n_bins: int = 15,
     strategy: str = "quantile",
-    n_resamples: int = 1000,
     level: float = 0.95,
-    seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
 ) -> ReliabilityBand:
-    """Band around the reliability curve, bin by bin, with the bins held fixed.
+    """Band around the reliability curve, with the bins held fixed.
 
-    "confidence" resamples the rows: where the accuracy of each bin may lie. "consistency" draws new labels from the
-    confidences: where it would lie if the model were calibrated, so that a curve outside it is evidence against
-    calibration.
+    "confidence" is where the accuracy of each bin may lie, by Wilson's interval, if `simultaneous` by that of Clopper
+    and Pearson. "consistency" is where it would be seen if the model were calibrated, by the quantiles of as many rows
+    as the bin has, each right with its mean confidence: a curve outside it is evidence against calibration.
+
+    The level is that of each bin: of 15 bins of a calibrated model one or more lie outside in about half of all
+    samples. With `simultaneous` it is that of all bins together: each then has the level to the power of 1 over their
+    number (Šidák). `clusters` has what each row belongs to, such as its customer or day: rows of one are not
+    independent.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> band = reliability_band(y, p, n_bins=2, kind="consistency")
@@ -116,38 +129,11 @@ def reliability_band(
     function = "reliability_band"
     check_option(kind, ("confidence", "consistency"), "kind", function)
     check_binning(n_bins, strategy, function)
-    check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    confidence, happened = rows.confidence()
-    has_weight = rows.weights > 0  # a bin of the others has no accuracy
-    ranked = rank(confidence[has_weight], happened[has_weight], rows.weights[has_weight])
-    p = ranked.confidence
-    correct = ranked.cells.rate
-    weight = ranked.cells.weight
-    n_rows = len(p)
-    bins = make_bins(p, correct, weight, n_bins=n_bins, strategy=strategy)
-    starts = np.cumsum(bins.count) - bins.count
-    generator = np.random.default_rng(seed)
-    parts = []
-    for n_replicates in chunks(n_resamples, n_rows):
-        shape = (n_replicates, n_rows)
-        if kind == "confidence":
-            weights = draw_counts(generator, n_replicates, n_rows) * weight
-            weighted_outcome = weights * correct
-        else:
-            weights = np.broadcast_to(weight, shape)
-            weighted_outcome = weights * (generator.random(shape) < p)
-        bin_weight = np.add.reduceat(weights, starts, axis=1)
-        bin_correct = np.add.reduceat(weighted_outcome, starts, axis=1)
-        # A bin may be left without rows in a resample: that resample says nothing about it.
-        nothing = np.full_like(bin_correct, np.nan)
-        parts.append(np.divide(bin_correct, bin_weight, out=nothing, where=bin_weight > 0))
-    accuracies = np.concatenate(parts)  # (replicates, bins)
-    if kind == "consistency":
-        accuracies = bins.rescale_noise(accuracies)
-    tail = (1.0 - level) / 2.0
-    low, high = np.nanquantile(accuracies, [tail, 1.0 - tail], axis=0)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    band = confidence_band if kind == "confidence" else consistency_band
+    low, high = band(bins, unit_variances(rows, bins), level, simultaneous=simultaneous)
     return ReliabilityBand(
         confidence=bins.p.tolist(),
         accuracy=bins.rate.tolist(),
@@ -155,4 +141,94 @@ def reliability_band(
         high=high.tolist(),
         level=level,
         kind=kind,
+        simultaneous=simultaneous,
     )
+
+
+class UnitVariances(NamedTuple):
+    """The variance of the accuracy of each bin, (bins,), by rows of unequal weights or by clusters of a number."""
+
+    of_rate: Vector
+    n_clusters: int | None
+    """None for rows of unequal weights: there are no clusters."""
+
+
+def unit_variances(rows: Predictions, bins: Bins) -> UnitVariances | None:
+    """The variances of the accuracies of bins; None for rows that are independent and weigh the same."""
+    if rows.clusters is None and has_equal_weights(bins):
+        return None
+    p, happened = rows.confidence()
+    order = np.argsort(p, kind="stable")
+    edges = np.cumsum(bins.count)[:-1]
+    variances = []
+    for members in np.split(order, edges):
+        weight = None if rows.weight is None else rows.weight[members]
+        clusters = None if rows.clusters is None else rows.clusters[members]
+        variances.append(variance_of_mean(happened[members], weight, clusters))
+    return UnitVariances(np.array(variances), number_of(rows.clusters))
+
+
+def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
+    """The effective number of rows of bins of these rates; one at least, where a bin has one unit alone."""
+    size = bins.size_at(rate)
+    if units is None:
+        return size
+    variance = bins.rate * (1.0 - bins.rate)
+    is_known = (units.of_rate > 0.0) & (variance > 0.0)
+    of_units = np.divide(variance, units.of_rate, out=size.copy(), where=is_known)
+    of_units = np.where(np.isinf(units.of_rate), 0.0, of_units)
+    return np.maximum(np.minimum(size, of_units), np.minimum(size, 1.0))
+
+
+def level_of_bin(bins: Bins, level: float) -> float:
+    """The level of each bin such that all together have `level`, by Šidák."""
+    return float(level ** (1.0 / len(bins.weight)))
+
+
+def confidence_band(
+    bins: Bins, units: UnitVariances | None, level: float, *, simultaneous: bool = False
+) -> tuple[Vector, Vector]:
+    """Wilson's interval of the accuracy of each bin, by its effective number of rows.
+
+    At the high level of bins that must hold together Wilson's interval is too short next to 0 and 1: `simultaneous`
+    takes that of Clopper & Pearson (1934), the rates at which so many right rows, or so few, are not rare.
+    """
+    size = _size(bins, bins.rate, units)
+    n_clusters = None if units is None else units.n_clusters
+    if not simultaneous:
+        return wilson(bins.rate, size, level, n_clusters)
+    # SciPy loads when a band needs it, as everywhere.
+    from scipy.special import betaincinv
+
+    tail = (1.0 - level_of_bin(bins, level)) / 2.0
+    if n_clusters is not None:  # as many rows as make the normal interval as wide as Student's
+        size = size * (critical_value(1.0 - 2.0 * tail) / critical_value(1.0 - 2.0 * tail, n_clusters)) ** 2
+    right = bins.rate * size
+    wrong = np.maximum(size - right, 0.0)
+    low = np.where(right > 0.0, betaincinv(np.maximum(right, 1e-9), wrong + 1.0, tail), 0.0)
+    high = np.where(wrong > 0.0, betaincinv(right + 1.0, np.maximum(wrong, 1e-9), 1.0 - tail), 1.0)
+    return low, high
+
+
+def consistency_band(
+    bins: Bins, units: UnitVariances | None, level: float, *, simultaneous: bool = False
+) -> tuple[Vector, Vector]:
+    """The accuracies of bins of a calibrated model: quantiles of as many rows as each has, effectively.
+
+    With clusters, whose sums are no binomials, the interval is normal.
+    """
+    # SciPy loads when a band needs it, as everywhere.
+    from scipy.special import bdtrik
+
+    p = np.clip(bins.p, 0.0, 1.0)
+    own_level = level_of_bin(bins, level) if simultaneous else level
+    size = _size(bins, p, units)
+    if units is not None and units.n_clusters is not None:
+        margin = critical_value(own_level, units.n_clusters) * np.sqrt(p * (1.0 - p) / size)
+        return np.maximum(p - margin, 0.0), np.minimum(p + margin, 1.0)
+    size = np.maximum(np.round(size), 1.0)
+    tails = np.array([[0.5 - 0.5 * own_level], [0.5 + 0.5 * own_level]])
+    quantiles = np.ceil(bdtrik(tails, size, p)) / size
+    # Where nothing can happen the quantile is 0, and where nothing else can it is 1.
+    low, high = np.where(p > 0.0, np.where(p < 1.0, quantiles, 1.0), 0.0)
+    return low, high

@@ -9,20 +9,27 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal.rows import Predictions
 
 Evaluate: TypeAlias = Callable[[Vector], Vector]
 """How often each row is drawn, (resamples, rows) ↦ the metric for each resample."""
 
 
-_ENTRIES = 1 << 21
 # Resamples with at most this number of entries are kept until others are drawn.
 _KEPT = 1 << 26
 
 
-def draw_resamples(n: int, n_resamples: int, seed: int) -> Iterator[Vector]:
-    """How often each of n rows is drawn, in matrices of (resamples, rows) of some millions of entries."""
+def draw_resamples(n: int, n_resamples: int, seed: int, clusters: Indices | None = None) -> Iterator[Vector]:
+    """How often each of n rows is drawn, in matrices of (resamples, rows) of some millions of entries.
+
+    With `clusters`, the number of each row's, whole clusters are drawn.
+    """
+    if clusters is not None:
+        _, place = np.unique(clusters, return_inverse=True)
+        generator = np.random.default_rng(seed)
+        sizes = chunks(n_resamples, n)
+        return (draw_counts(generator, size, int(place.max()) + 1)[:, place] for size in sizes)
     if n * n_resamples <= _KEPT:
         return (counts.astype(np.float64) for counts in _last_drawn(n, n_resamples, seed))
     return _draw(n, n_resamples, seed)
@@ -44,7 +51,8 @@ forget_resamples = _last_drawn.cache_clear
 
 def chunks(n_resamples: int, n: int) -> Iterator[int]:
     """Sizes that keep a (resamples, rows) matrix at some millions of entries."""
-    step = max(1, _ENTRIES // n)
+    most_entries = 1 << 21  # of the resamples that are drawn at a time
+    step = max(1, most_entries // n)
     for start in range(0, n_resamples, step):
         yield min(step, n_resamples - start)
 
@@ -61,7 +69,7 @@ def resample_mean(terms: Vector, weight: Vector | None) -> Evaluate:
     weighted = terms if weight is None else weight * np.where(weight > 0, terms, 0.0)
 
     def evaluate(counts: Vector) -> Vector:
-        total = len(terms) if weight is None else counts @ weight
+        total = counts.sum(axis=1) if weight is None else counts @ weight
         means: Vector = counts @ weighted / total
         return means
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector, take_label, to_numpy, without_warnings
-from refocal._validation import check_option
+from refocal._arrays import Indices, Vector, take_label, to_numpy, without_warnings
+from refocal._validation import check_integer, check_option
 from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics.intervals import ShareSummary
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -31,7 +32,8 @@ __all__ = [
 class BrierDecomposition:
     """brier = calibration + refinement + within_bin, and refinement = uncertainty - resolution.
 
-    `within_bin` is the spread of the probabilities inside the bins; it is 0 without bins.
+    `within_bin` is the spread of the probabilities inside the bins; it is 0 without bins. `calibration_by_chance` is
+    the calibration part that a calibrated model would have on average on so many rows.
 
     >>> found = brier_decomposition([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0])
     >>> found.brier == found.calibration + found.refinement, found.uncertainty
@@ -44,6 +46,7 @@ class BrierDecomposition:
     resolution: float
     uncertainty: float
     within_bin: float
+    calibration_by_chance: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def brier_decomposition(
     method: str = "isotonic",
     n_bins: int = 15,
     strategy: str = "quantile",
+    n_simulations: int = 20,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
 ) -> BrierDecomposition:
@@ -144,6 +148,9 @@ def brier_decomposition(
     refinement ≥ 0. Method "binned" is Murphy's: ȳ is the mean outcome of the sample's bin, calibration the mean
     squared gap of the bins, and `within_bin` the remainder.
 
+    Recalibration also fits noise, so that the calibration part is too high on few rows: `calibration_by_chance` is its
+    mean over `n_simulations` draws of labels from the probabilities themselves, NaN for 0 of them.
+
     >>> parts = brier_decomposition([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     >>> parts.brier, parts.calibration, parts.refinement
     (0.1875, 0.0625, 0.125)
@@ -152,6 +159,20 @@ def brier_decomposition(
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     check_option(method, ("isotonic", "binned"), "method", function)
     check_binning(n_bins, strategy, function)
+    check_integer(n_simulations, "n_simulations", function, least=0)
+    found = _decomposed(rows, method, n_bins, strategy)
+    if n_simulations == 0:
+        return found
+    generator = np.random.default_rng(0)
+    by_chance = []
+    for _ in range(n_simulations):
+        simulated = replace(rows, labels=_drawn_labels(rows, generator))
+        by_chance.append(_decomposed(simulated, method, n_bins, strategy).calibration)
+    return replace(found, calibration_by_chance=float(np.mean(by_chance)))
+
+
+def _decomposed(rows: Predictions, method: str, n_bins: int, strategy: str) -> BrierDecomposition:
+    """The decomposition of checked rows."""
     parts = np.zeros(3)
     for p, happened in rows.events([1] if rows.binary else range(rows.n_classes)):
         if method == "isotonic":
@@ -165,6 +186,17 @@ def brier_decomposition(
         calibration = brier - refinement
     within = brier - calibration - refinement if method == "binned" else 0.0
     return BrierDecomposition(brier, calibration, refinement, uncertainty - refinement, uncertainty, within)
+
+
+def _drawn_labels(rows: Predictions, generator: np.random.Generator) -> Indices:
+    """Labels drawn from the probabilities of the rows."""
+    values = to_numpy(rows.values)
+    threshold = generator.random(len(rows.labels))
+    if rows.binary:
+        return np.asarray(threshold < values, dtype=np.int64)
+    below = np.cumsum(values, axis=1, dtype=np.float64)
+    below /= below[:, -1:]
+    return np.asarray((threshold[:, None] >= below).sum(axis=1), dtype=np.int64)
 
 
 def murphy(bins: Bins) -> tuple[float, float, float]:
@@ -246,6 +278,7 @@ METRICS = (
         accuracy,
         "accuracy",
         terms=accuracy_terms,
+        summary=lambda rows: ShareSummary.of(rows.top[1], rows.weight, rows.clusters),
         unit="%",
         lower_is_better=False,
         shown="with interval",
@@ -255,8 +288,9 @@ METRICS = (
         "brier_decomposition",
         brier_decomposition,
         "calibration part of the Brier score",
-        of_rows=lambda rows, **options: brier_decomposition(rows, None, **options).calibration,
+        of_rows=lambda rows, **options: brier_decomposition(rows, None, n_simulations=0, **options).calibration,
         range=(0.0, 2.0),
+        raised_by_noise=True,
     ),
     Metric(
         "spiegelhalter_test",

@@ -37,9 +37,17 @@ class SetCoverage:
 
 
 def set_coverage(
-    y_true: Any, sets: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None, level: float = 0.95
+    y_true: Any,
+    sets: Any,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    level: float = 0.95,
+    clusters: Any = None,
 ) -> SetCoverage:
     """Coverage of prediction sets (N, C), booleans as returned by `PredictionSets.predict_set`, with its interval.
+
+    `clusters` has what each row belongs to, such as its customer: rows of one are not independent.
 
     >>> import numpy as np
     >>> found = set_coverage([0, 1, 2, 2], [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]])
@@ -56,7 +64,8 @@ def set_coverage(
     names, _ = names_of_columns(column_names(sets))
     known = None if names is None else tuple(str(name) for name in names)
     given_table = given.astype(np.float64)
-    rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, class_names=known)
+    options: dict[str, Any] = {"class_names": known, "clusters": clusters}
+    rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
     labels = rows.labels
     weight = rows.weight
     table = np.asarray(rows.values, dtype=np.float64)
@@ -68,7 +77,7 @@ def set_coverage(
     coverage_of_class = np.divide(class_covered, class_weight, where=class_weight > 0, out=class_weight + 2.0)
     worst = int(np.argmin(coverage_of_class))
     return SetCoverage(
-        coverage=interval_of_share(covered, weight, level),
+        coverage=interval_of_share(covered, weight, level, rows.clusters),
         mean_size=mean(size, weight),
         share_empty=mean((size == 0.0).astype(np.float64), weight),
         share_single=mean((size == 1.0).astype(np.float64), weight),

@@ -12,7 +12,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import check_number
-from refocal.metrics.bins import bins_of, isotonic_fit, rank
+from refocal.metrics.bins import Bins, bins_of, isotonic_fit, rank
 from refocal.metrics.inputs import mean, read_probabilities
 from refocal.metrics.intervals import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
@@ -203,15 +203,27 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float) -> float:
     return float(brentq(lambda width: smoothed(width) - width, low, high, xtol=1e-14))
 
 
+def _cells_of(rows: Predictions) -> Bins:
+    """Cells of rows for the interval of an error without bins; with clusters of several rows each.
+
+    What a cluster has in common shows in how the outcomes of a cell vary, and not in a cell of one row.
+    """
+    rows_of_a_cell = 10
+    n_cells = _INTERVAL_CELLS
+    if rows.clusters is not None:
+        n_cells = min(n_cells, max(len(rows.labels) // rows_of_a_cell, 1))
+    return bins_of(rows, n_bins=n_cells)
+
+
 def _ks_model(rows: Predictions) -> ErrorModel:
-    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
+    cells = _cells_of(rows)
     return ErrorModel(cells, lambda gap: np.abs(np.cumsum(gap * cells.share, axis=-1)).max(axis=-1))
 
 
 def _smooth_model(rows: Predictions, *, bandwidth: float | None = None) -> ErrorModel:
     """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
     value = smooth_ece(rows, None, bandwidth=bandwidth)
-    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
+    cells = _cells_of(rows)
     width = max(value, 1.0 / _CELLS) if bandwidth is None else bandwidth
     smoothed = cells.share[:, None] * _kernel(cells.p, width)
 
@@ -256,5 +268,6 @@ METRICS = (
         "CORP miscalibration",
         of_rows=lambda rows: corp_reliability(rows, None).miscalibration,
         of_confidence=True,
+        raised_by_noise=True,
     ),
 )

@@ -12,8 +12,16 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 from refocal.metrics.binned import debiased_model, label_noise
 from refocal.metrics.bins import Bins, join_cells, rank
+from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import Interval, InvertedError, PairedDifference, normal_difference
+from refocal.metrics.intervals import (
+    ClusterNoise,
+    Interval,
+    InvertedError,
+    PairedDifference,
+    noise_of_clusters,
+    normal_difference,
+)
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -33,6 +41,8 @@ class GapSquares(NamedTuple):
     pair_weight: Vector
     terms: Vector
     bins: Bins
+    clusters: Indices | None = None
+    """The number of each row's cluster: pairs of rows of one cluster are left out."""
 
     @property
     def value(self) -> float:
@@ -48,16 +58,37 @@ class SquaredSummary:
     standard_error: float
     bins: Bins
     rows: GapSquares | None = None
+    clusters: ClusterNoise | None = None
 
     @classmethod
     def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
         squares = gap_squares(rows, n_bins, function)
-        return cls(squares.value, standard_error(squares), squares.bins, squares)
+        noise = noise_of_clusters(debiased_model(squares.bins), rows)
+        return cls(squares.value, standard_error(squares), squares.bins, squares, noise)
+
+    @classmethod
+    def of_sums(cls, bins: Bins, residual: Vector, weight: Vector) -> SquaredSummary:
+        """The error from Σ w (c - y) and Σ w of each cluster in each bin, (bins, clusters).
+
+        With R and W these sums, and R_b and W_b their totals, it is Σ_b share_b (R_b² - Σ R²) / (W_b² - Σ W²).
+        """
+        total = residual.sum(axis=1)
+        weight_of_pairs = np.square(bins.weight) - np.square(weight).sum(axis=1)
+        pair_weight = np.divide(
+            bins.share, weight_of_pairs, out=np.zeros_like(weight_of_pairs), where=weight_of_pairs > 0
+        )
+        terms = pair_weight @ (residual * (total[:, None] - residual))
+        n_clusters = weight.shape[1]
+        nothing = np.zeros(0)
+        squares = GapSquares(nothing.astype(np.int64), nothing, pair_weight, terms, bins, np.arange(n_clusters))
+        noise = ClusterNoise(debiased_model(bins).covariance_of_sums(residual, weight), n_clusters)
+        return cls(squares.value, standard_error(squares), bins, squares, noise)
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The squared interval of the `debiased_ece`: a normal one would be too short where events are rare."""
-        root = InvertedError(self.value, debiased_model(self.bins), self.bins).interval(level=level)
+        model = debiased_model(self.bins)
+        root = InvertedError(self.value, model, self.bins, clusters=self.clusters).interval(level=level)
         return Interval(self.value, root.low**2, root.high**2, level, self.standard_error, 0.0, root.n_resamples)
 
     def minus(self, other: SquaredSummary, *, level: float = 0.95) -> PairedDifference:
@@ -69,7 +100,8 @@ class SquaredSummary:
             error = standard_error(self.rows, other.rows)
         else:
             error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
-        return normal_difference(self.value, other.value, error, level)
+        n_clusters = None if self.clusters is None else self.clusters.n_clusters
+        return normal_difference(self.value, other.value, error, level, n_clusters)
 
 
 def squared_ece(
@@ -103,12 +135,13 @@ def squared_ece_difference(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    clusters: Any = None,
 ) -> PairedDifference:
     """Squared calibration error of `first` minus that of `second` on the same rows, with interval and p-value.
 
     Which of two sets of predictions is better calibrated? A bootstrap of the difference of two ECEs does not hold its
-    level, since each has a bias of its own; the difference of these has none, and the normal approximation covers
-    93 to 97 % (benchmarks/results/metrics.md).
+    level, since each has a bias of its own; the difference of these has none (its coverage is in
+    benchmarks/results/interval_coverage.md). `clusters` as for `bootstrap_interval`.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(4, 1, 2000)
@@ -119,8 +152,8 @@ def squared_ece_difference(
     """
     function = "squared_ece_difference"
     check_level(level, function)
-    rows_of_first = read_probabilities(y_true, first, sample_weight, function, ignore_index)
-    rows_of_second = read_probabilities(y_true, second, sample_weight, function, ignore_index)
+    rows_of_first = read_probabilities(y_true, first, sample_weight, function, ignore_index, clusters=clusters)
+    rows_of_second = read_probabilities(y_true, second, sample_weight, function, ignore_index, clusters=clusters)
     summary_of_first = SquaredSummary.of(rows_of_first, n_bins, function)
     summary_of_second = SquaredSummary.of(rows_of_second, n_bins, function)
     return summary_of_first.minus(summary_of_second, level=level)
@@ -132,6 +165,9 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
     The jackknife counts twice what pairs of rows add beyond the rows themselves; half of that is taken off.
     """
     terms = first.terms if second is None else first.terms - second.terms
+    if first.clusters is not None:
+        # Clusters have rows in several bins, so that what pairs of them add is not known bin by bin.
+        return 2.0 * len(terms) * math.sqrt(variance_of_mean(terms, clusters=first.clusters))
     jackknife = 4.0 * float(np.square(terms - terms.mean()).sum())
     pairs = float(np.square(first.pair_weight) @ _pair_sums(np.square(first.residual), first.bin))
     if second is not None:
@@ -152,18 +188,26 @@ def gap_squares(rows: Predictions, n_bins: int = 15, function: str = "squared_ec
     index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
     residual = weight * (confidence - correct)
     total = np.bincount(index, weight)
+    own_weight = weight
+    own_residual = residual
+    if rows.clusters is not None:
+        # The sums over the rows of a cluster in a bin take the place of the rows.
+        _, unit = np.unique(index * (int(rows.clusters.max()) + 1) + rows.clusters, return_inverse=True)
+        own_weight = np.bincount(unit, weight).astype(np.float64)[unit]
+        own_residual = np.bincount(unit, residual).astype(np.float64)[unit]
     # (Σw)² - Σw² is the weight of all pairs of different rows: a bin of one row has none and carries no information.
-    weight_of_pairs = total * total - np.bincount(index, weight * weight)
+    weight_of_pairs = total * total - np.bincount(index, weight * own_weight)
     pair_weight = np.divide(
         total / total.sum(), weight_of_pairs, out=np.zeros_like(weight_of_pairs), where=weight_of_pairs > 0
     )
-    residual_of_others = np.bincount(index, residual)[index] - residual
+    residual_of_others = np.bincount(index, residual)[index] - own_residual
     return GapSquares(
         bin=index,
         residual=residual,
         pair_weight=pair_weight,
         terms=pair_weight[index] * residual * residual_of_others,
         bins=join_cells(ranked.cells, starts),
+        clusters=rows.clusters,
     )
 
 

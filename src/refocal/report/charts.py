@@ -6,32 +6,26 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
-from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
+from refocal._arrays import Indices, Vector
+from refocal._svg import Axes, Band, Bar, Color, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
-from refocal.fitting.objective import NAMED, NLL_TOLERANCE
+from refocal.fitting.objective import BALANCE, NAMED
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import Backtest, CalibrationMonitor, WindowSummary
 from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
-# A diagram of two classes in which no probability is larger ends there.
-CROPPED_BELOW = 0.4
 # More columns of a surface are narrower than what can be pointed at; every second, or so, is then drawn.
 MOST_COLUMNS = 64
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
-# Letters of a name beside a chart; its mark says all of it.
-LONGEST_NAME = 20
-# A method farther from the best than this multiple of the median's distance is shown by an arrow.
-FAR_FROM_BEST = 4.0
-# An e-value beyond this is shown as this.
-LARGEST_E = 1e12
 
 
 def reliability(
@@ -48,7 +42,8 @@ def reliability(
     """
     is_small = small_up_to is not None
     highest = highest_point([curve])
-    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= CROPPED_BELOW else 1.0)
+    cropped_below = 0.4  # a diagram of two classes in which no probability is larger ends at the largest
+    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= cropped_below else 1.0)
     bins = list(zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True))
     outside = sum(not low <= accuracy <= high for _, _, accuracy, low, high in bins)
     _, claimed, true, *_ = max(bins, key=lambda each: abs(each[2] - each[1]))
@@ -57,9 +52,15 @@ def reliability(
     plot.description = (
         f"Reliability diagram, {title}: {len(bins)} bins of equal mass, {outside} of them outside the band of "
         f"calibrated predictions. Largest gap: {terms.probability} {percent(claimed)} %, "
-        f"{terms.outcome} {percent(true)} %, so the predictions there claim "
-        f"{'less' if true > claimed else 'more'} than is true."
+        f"{terms.outcome} {percent(true)} %."
     )
+    if outside:
+        farthest = max(bins, key=lambda point: max(point[3] - point[2], point[2] - point[4]))
+        is_less = farthest[2] > farthest[1]
+        plot.description += (
+            f" Farthest from the band: {terms.probability} {percent(farthest[1])} %, where the predictions claim "
+            f"{'less' if is_less else 'more'} than is true."
+        )
     below = []
     if is_small:
         axes = Axes()
@@ -73,12 +74,12 @@ def reliability(
         Band(curve.confidence, curve.low, curve.high),
         Line([0, top], [0, top], dash="4 3"),
         axes,
-        Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),
+        Line(curve.confidence, curve.accuracy, Color.FIRST, 1.6 if is_small else 1.8),
     ]
     for count, confidence, accuracy, low, high in bins:
         said = f"{terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
         tip = f"{count:,} rows: {said}; by chance {percent(low)} to {percent(high)} %"
-        plot.marks.append(Point(confidence, accuracy, FIRST, tip))
+        plot.marks.append(Point(confidence, accuracy, Color.FIRST, tip))
     plot.marks += below
     return plot
 
@@ -97,7 +98,7 @@ def _density(histogram: Histogram, terms: Terms) -> Plot:
         if count:
             share = f"{percent(count / counts.sum())} % of the predictions"
             tip = f"{terms.probability} {low:.2f} to {high:.2f}: {share}"
-            below.marks.append(Bar((low, high - 0.1 * (high - low)), (0, count / counts.max()), MUTED, tip))
+            below.marks.append(Bar((low, high - 0.1 * (high - low)), (0, count / counts.max()), Color.MUTED, tip))
     below.marks.append(Axes(terms.probability + bars, ticks="x"))
     return below
 
@@ -117,8 +118,8 @@ def confidence(histogram: Histogram, title: str, top: float, terms: Terms = CONF
         percent_of_both = 100 * (right + wrong) / total
         x = (low, high - 0.1 * (high - low))
         parts = (
-            (terms.happened, (0.0, right_percent), FIRST),
-            (terms.did_not, (right_percent, percent_of_both), SECOND),
+            (terms.happened, (0.0, right_percent), Color.FIRST),
+            (terms.did_not, (right_percent, percent_of_both), Color.SECOND),
         )
         for part, ends, color in parts:
             if ends[1] > ends[0]:
@@ -128,7 +129,7 @@ def confidence(histogram: Histogram, title: str, top: float, terms: Terms = CONF
                 plot.marks.append(Bar(x, ends, color, tip))
     legend = _sheet(plot.size)
     left = plot.margins[0]
-    for text, color in ((_shortened(terms.happened), FIRST), (_shortened(terms.did_not), SECOND)):
+    for text, color in ((_shortened(terms.happened), Color.FIRST), (_shortened(terms.did_not), Color.SECOND)):
         legend.marks += [Bar((left, left + 10), (18, 8), color), Text(left + 16, 13, text)]
         left += 40 + 7.2 * len(text)
     plot.marks.append(legend)
@@ -171,7 +172,7 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     )
     for i, (name, interval) in enumerate(interval_of.items()):
         is_marked = marked is None or name in marked
-        color = FIRST if is_marked else MUTED
+        color = Color.FIRST if is_marked else Color.MUTED
         value = metric.scale * interval.value
         start = metric.scale * interval.low
         end = metric.scale * interval.high
@@ -186,15 +187,16 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     return plot
 
 
-def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
+def near_range(intervals: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
     """From the lowest end to the highest, without the methods that are far worse than the others."""
     side = 1.0 if lower_is_better else -1.0
-    values = sorted(side * each.value for each in found)
-    limit = values[0] + FAR_FROM_BEST * (median(values) - values[0])
-    is_spread = len(found) > 2 and limit > values[0]
-    near = [each for each in found if side * each.value <= limit] if is_spread else found
-    low = min(min(each.low, each.value) for each in near)
-    high = max(max(each.high, each.value) for each in near)
+    values = sorted(side * interval.value for interval in intervals)
+    far_from_best = 4.0  # in distances of the median from the best: a method beyond is shown by an arrow
+    limit = values[0] + far_from_best * (median(values) - values[0])
+    is_spread = len(intervals) > 2 and limit > values[0]
+    near = [interval for interval in intervals if side * interval.value <= limit] if is_spread else intervals
+    low = min(min(interval.low, interval.value) for interval in near)
+    high = max(max(interval.high, interval.value) for interval in near)
     return _with_room(low, high)
 
 
@@ -206,93 +208,153 @@ def _with_room(low: float, high: float) -> tuple[float, float]:
 
 def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
     """The cost of deciding from a threshold on, before calibration dashed."""
-    said = " and ".join(f"{name} it is at most {max(each.cost for each in made):.1f}" for name, made in sides.items())
-    top = 1.05 * (max(each.cost for made in sides.values() for each in made) or 1.0)
+    most = {name: max(decision.cost for decision in made) for name, made in sides.items()}
+    said = " and ".join(f"{name} it is at most {cost:.1f}" for name, cost in most.items())
+    top = 1.05 * (max(most.values()) or 1.0)
     plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.description = f"The cost of 1,000 rows against the threshold; {said}."
     plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
-    styles = ((MUTED, "6 4"), (FIRST, ""))[-len(sides) :]
+    styles = ((Color.MUTED, "6 4"), (Color.FIRST, ""))[-len(sides) :]
     for (name, made), (color, dash) in zip(sides.items(), styles, strict=True):
-        plot.marks.append(Line([each.threshold for each in made], [each.cost for each in made], color, 1.8, dash))
-        for each in made[5::10]:
-            tip = f"{name}, {threshold} {each.threshold:g}: cost {each.cost:.1f}"
-            plot.marks.append(Point(each.threshold, each.cost, color, tip, "hidden"))
+        plot.marks.append(
+            Line([decision.threshold for decision in made], [decision.cost for decision in made], color, 1.8, dash)
+        )
+        for decision in made[5::10]:
+            tip = f"{name}, {threshold} {decision.threshold:g}: cost {decision.cost:.1f}"
+            plot.marks.append(Point(decision.threshold, decision.cost, color, tip, "hidden"))
     return plot
 
 
-def surface(found: SearchSurface) -> Plot:
+class _Cells(NamedTuple):
+    """The part of a surface that is drawn: a rectangle for each γ (G) and each of some temperatures (K)."""
+
+    temperatures: list[float]
+    """(K,)"""
+    edges: list[float]
+    """The temperatures between which the rectangles lie, (K + 1,)."""
+    value: Vector
+    """The objective, (G, K)."""
+    log_loss: Vector
+    """(G, K)"""
+    limit: float
+    """The largest log-loss within the tolerance."""
+
+    @classmethod
+    def of(cls, searched: SearchSurface) -> _Cells:
+        """The temperatures at which some log-loss is close to the best, and no more of them than can be pointed at."""
+        log_loss = np.array(searched.log_loss)
+        limit = (1.0 + tolerance_of(searched)) * float(log_loss.min())
+        far = 1.6 * limit  # beyond it nothing needs to be seen
+        near = np.flatnonzero((log_loss <= far).any(axis=0))
+        near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
+        temperatures = np.array(searched.temperatures)[near]
+        value = np.array(searched.value)[:, near]
+        return cls(temperatures.tolist(), _edges_around(temperatures), value, log_loss[:, near], limit)
+
+    def border(self) -> Line:
+        """The line around the cells whose log-loss is within the tolerance."""
+        is_inside = self.log_loss <= self.limit
+        points: list[tuple[float, float]] = []
+        gap = (math.nan, math.nan)  # ends a piece of the line
+        for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
+            points += [(self.edges[k + 1], g - 0.5), (self.edges[k + 1], g + 0.5), gap]
+        for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
+            points += [(self.edges[k], g + 0.5), (self.edges[k + 1], g + 0.5), gap]
+        return Line([x for x, _ in points], [y for _, y in points], "#fff", 2, "5 3")
+
+
+def _edges_around(temperatures: Vector) -> list[float]:
+    """Half-way, in log T, between temperatures (K,), and as far outside the first and the last: (K + 1,)."""
+    log_t = np.log(temperatures)
+    middle = (log_t[1:] + log_t[:-1]) / 2 if len(log_t) > 1 else log_t - 0.1
+    first_edge = 2 * log_t[0] - middle[0]
+    last_edge = 2 * log_t[-1] - middle[-1]
+    edges: list[float] = np.exp([first_edge, *middle, last_edge]).tolist()
+    return edges
+
+
+class _ShadeScale(NamedTuple):
+    """From values of an objective to `SHADES`: shade s begins at best + spread (s / number of shades)²."""
+
+    best: float
+    spread: float
+
+    @classmethod
+    def of(cls, value: Vector) -> _ShadeScale:
+        """The scale of all values of a surface; the three tenths that are worst share the last shade."""
+        best = float(value.min())
+        spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best
+        return cls(best, spread or 1e-9)
+
+    def shades(self, value: Vector) -> Indices:
+        """The number of the shade of each value."""
+        levels = np.sqrt((value - self.best) / self.spread) * len(SHADES)
+        return np.asarray(np.minimum(len(SHADES) - 1, levels), dtype=np.int64)
+
+    def beginning(self, shade: int) -> float:
+        """The value at which a shade begins."""
+        return self.best + self.spread * (shade / len(SHADES)) ** 2
+
+
+def surface(searched: SearchSurface) -> Plot:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
-    tolerance = tolerance_of(found)
-    log_loss = np.array(found.log_loss)
-    n_gammas = len(found.gammas)
-    limit = (1.0 + tolerance) * log_loss.min()
-    # Far from the best nothing needs to be seen.
-    near = np.flatnonzero((log_loss <= 1.6 * limit).any(axis=0))
-    near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    log_temperatures = np.log(found.temperatures)[near]
-    log_loss = log_loss[:, near]
-    value = np.array(found.value)
-    middle = (log_temperatures[1:] + log_temperatures[:-1]) / 2 if len(near) > 1 else log_temperatures - 0.1
-    first_edge = 2 * log_temperatures[0] - middle[0]
-    last_edge = 2 * log_temperatures[-1] - middle[-1]
-    edges = np.exp([first_edge, *middle, last_edge]).tolist()
-    taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
-    plot = Plot((edges[0], edges[-1]), (-0.5, n_gammas - 0.5), log_x=True, is_crisp=True)
+    n_gammas = len(searched.gammas)
+    cells = _Cells.of(searched)
+    scale = _ShadeScale.of(np.array(searched.value))
+    objective = NAMED[searched.objective].title if searched.objective in NAMED else searched.objective
+    taken = f"γ = {searched.gamma:.3f}, T = {searched.temperature:.3f}"
+    plot = Plot((cells.edges[0], cells.edges[-1]), (-0.5, n_gammas - 0.5), log_x=True, is_crisp=True)
     plot.size = (440.0, 400.0)
     plot.margins = (52.0, 12.0, 104.0, 44.0)
     plot.description = (
-        f"Objective {found.objective} of {found.method} on the validation set over {n_gammas} values of γ and "
-        f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * tolerance:g} % above the best."
+        f"Objective {searched.objective} of {searched.method} on the validation set over {n_gammas} values of γ and "
+        f"{len(searched.temperatures)} of T. Taken: {taken}. The dashed border "
+        f"encloses the points of a log-loss at most {100 * tolerance_of(searched):g} % above the best."
     )
-    names = [tick_label(gamma) if n_gammas <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
+    names = [tick_label(gamma) if n_gammas <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(searched.gammas)]
     plot.marks.append(Axes("temperature T", "γ", names=names))
-    best = float(value.min())
-    objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
-    spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
-    shades = np.minimum(len(SHADES) - 1, np.sqrt((value[:, near] - best) / spread) * len(SHADES)).astype(int)
-    for (g, k), shade in np.ndenumerate(shades):
-        numbers = f"{objective} {value[g, near[k]]:.4g}, log-loss {log_loss[g, k]:.4g}"
-        tip = f"γ {found.gammas[g]:g}, T {found.temperatures[near[k]]:.3g}: {numbers}"
-        plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
-    is_inside = log_loss <= limit
-    border: list[tuple[float, float]] = []
-    gap = (math.nan, math.nan)  # ends a piece of the line
-    for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
-        border += [(edges[k + 1], g - 0.5), (edges[k + 1], g + 0.5), gap]
-    for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
-        border += [(edges[k], g + 0.5), (edges[k + 1], g + 0.5), gap]
-    temperature = min(max(found.temperature, edges[0]), edges[-1])
-    gamma = float(np.interp(found.gamma, found.gammas, range(n_gammas)))
-    plot.marks += [
-        Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
-        Point(temperature, gamma, FIRST, f"the point taken: {taken}", "target"),
-    ]
-    # The shades with words and numbers beside them.
-    left = plot.size[0] - 94
-    legend = _sheet(plot.size)
-    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + 14 * len(SHADES))):
-        legend.marks.append(Text(left, y, text))
-    for step, color in enumerate(SHADES):
-        legend.marks.append(Bar((left, left + 14), (54.5 + 14 * step, 40 + 14 * step), color))
-        if step % 2 == 0:
-            number = f"{best + spread * (step / len(SHADES)) ** 2:.4g}"
-            legend.marks.append(Text(left + 20, 47 + 14 * step, number))
-    plot.marks.append(legend)
+    for (g, k), shade in np.ndenumerate(scale.shades(cells.value)):
+        numbers = f"{objective} {cells.value[g, k]:.4g}, log-loss {cells.log_loss[g, k]:.4g}"
+        tip = f"γ {searched.gammas[g]:g}, T {cells.temperatures[k]:.3g}: {numbers}"
+        across = (cells.edges[k], cells.edges[k + 1] * 1.0005)  # no gap shows between neighbours
+        plot.marks.append(Bar(across, (g - 0.5, g + 0.5), SHADES[shade], tip))
+    plot.marks.append(cells.border())
+    temperature = min(max(searched.temperature, cells.edges[0]), cells.edges[-1])
+    gamma = float(np.interp(searched.gamma, searched.gammas, range(n_gammas)))
+    plot.marks.append(Point(temperature, gamma, Color.FIRST, f"the point taken: {taken}", "target"))
+    plot.marks.append(_shade_legend(plot.size, objective, scale))
     return plot
 
 
-def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
+def _shade_legend(size: tuple[float, float], objective: str, scale: _ShadeScale) -> Plot:
+    """The shades at the right of a surface, with words and numbers beside them."""
+    left = size[0] - 94
+    height = 14  # pixels of a shade
+    legend = _sheet(size)
+    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + height * len(SHADES))):
+        legend.marks.append(Text(left, y, text))
+    for shade, color in enumerate(SHADES):
+        legend.marks.append(Bar((left, left + 14), (54.5 + height * shade, 40 + height * shade), color))
+        if shade % 2 == 0:
+            legend.marks.append(Text(left + 20, 47 + height * shade, f"{scale.beginning(shade):.4g}"))
+    return legend
+
+
+def rates(history: Sequence[WindowSummary], probability: str, outcome: str) -> Plot:
     """The mean probability of each period of a monitor as a line, and the rates with their intervals."""
-    ends = [end for each in history for end in (each.rate.low, each.rate.high)]
-    plot = _over_periods(_ends(history), [each.mean_p for each in history], f"{what} (line) and {outcome}", also=ends)
-    plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
-    for i, each in enumerate(history):
-        low = percent(each.rate.low)
-        high = percent(each.rate.high)
-        said = f"{what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({low} to {high} %)"
-        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4))
-        plot.marks.append(Point(i, each.rate.value, SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
+    ends = [end for period in history for end in (period.rate.low, period.rate.high)]
+    plot = _over_periods(
+        _ends(history), [period.mean_p for period in history], f"{probability} (line) and {outcome}", also=ends
+    )
+    plot.description = f"{probability} and {outcome} of {len(history)} periods; the table below has the numbers."
+    for i, period in enumerate(history):
+        low = percent(period.rate.low)
+        high = percent(period.rate.high)
+        said = f"{probability} {percent(period.mean_p)} %, {outcome} {percent(period.rate.value)} % ({low} to {high} %)"
+        plot.marks.append(Line([i, i], [period.rate.low, period.rate.high], Color.SECOND, 1.4))
+        plot.marks.append(
+            Point(i, period.rate.value, Color.SECOND, f"{period_name(period)}: {said}, {period.n:,} rows")
+        )
     return plot
 
 
@@ -300,11 +362,13 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
     """The logarithm of a monitor's e-value after each period, and where the alarm is raised."""
     e_values = monitor.evidence()
     alarm = math.log10(1.0 / monitor.alpha)
-    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in e_values]
+    smallest = 1e-3  # an e-value beyond either is shown as this
+    largest = 1e12
+    shown = [math.log10(min(max(value, smallest), largest)) for _, value in e_values]
     tips = [f"{period}: e-value {value:.3g}" for period, value in e_values]
     ends = (e_values[0][0], e_values[-1][0])
     plot = _over_periods(ends, shown, "logarithm of the e-value (base 10)", tips, also=(0.0, 1.1 * alarm))
-    plot.marks.append(Line(plot.x, [alarm, alarm], SECOND, 1.4, "6 4"))
+    plot.marks.append(Line(plot.x, [alarm, alarm], Color.SECOND, 1.4, "6 4"))
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     return plot
@@ -316,7 +380,7 @@ def savings(found: Backtest, policy: str) -> Plot:
     saved = np.cumsum(n_rows * (np.array(found.result("keep").path) - np.array(found.result(policy).path))).tolist()
     tips = [f"{period}: {value:+.2f}" for period, value in zip(found.periods, saved, strict=True)]
     plot = _over_periods((found.periods[0], found.periods[-1]), saved, "log-loss saved", tips, also=(0.0,))
-    plot.marks.append(Line(plot.x, [0.0, 0.0], SECOND, 1.4, "6 4"))
+    plot.marks.append(Line(plot.x, [0.0, 0.0], Color.SECOND, 1.4, "6 4"))
     plot.description = f"The log-loss that {policy} has saved after each batch; {saved[-1]:+.2f} in all."
     return plot
 
@@ -330,7 +394,7 @@ def loss(history: Sequence[WindowSummary], measure: str, by_chance: str = "") ->
     plot = _over_periods(_ends(history), values, heading, tips, chance)
     plot.size = (400.0, 260.0)
     plot.description = f"{heading} of {len(history)} periods."
-    plot.marks += _line(chance, SECOND, "6 4")
+    plot.marks += _line(chance, Color.SECOND, "6 4")
     return plot
 
 
@@ -344,11 +408,11 @@ def _over_periods(
     plot.marks.append(Text(x[0], y[0], ends[0], offset=(0, 18)))
     if len(values) > 1:
         plot.marks.append(Text(x[1], y[0], ends[1], "end", (0, 18)))
-    plot.marks += [*_line(values), *(Point(i, values[i], FIRST, tip) for i, tip in enumerate(tips))]
+    plot.marks += [*_line(values), *(Point(i, values[i], Color.FIRST, tip) for i, tip in enumerate(tips))]
     return plot
 
 
-def _line(values: Sequence[float], color: str = FIRST, dash: str = "") -> list[Line]:
+def _line(values: Sequence[float], color: str = Color.FIRST, dash: str = "") -> list[Line]:
     """A line from period to period, of a single one a level line."""
     if len(values) == 1:
         return [Line([-0.4, 0.4], [*values, *values], color, 1.8, dash)]
@@ -365,9 +429,10 @@ def _sheet(size: tuple[float, float]) -> Plot:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    longest = 20  # letters; the mark of the chart says all of it
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def tolerance_of(found: SearchSurface) -> float:
+def tolerance_of(surface: SearchSurface) -> float:
     """The tolerance of the search, or a usual one to draw where it had none."""
-    return NLL_TOLERANCE if found.tolerance is None else found.tolerance
+    return BALANCE.nll_tolerance if surface.tolerance is None else surface.tolerance

@@ -18,10 +18,6 @@ from refocal.evaluate.summary import interval_percent, percent, positive_name, r
 from refocal.monitor import Alarm, Backtest, CalibrationMonitor, ExpectedPerformance, WindowSummary
 from refocal.shift import Adaptation, Performance
 
-LONGEST_SNIPPET = 20_000
-# Bytes of a calibrator that a page carries along.
-LARGEST_DOWNLOAD = 500_000
-
 
 class Terms(NamedTuple):
     """What the probability, the outcome and its two sides are called."""
@@ -120,16 +116,18 @@ def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
 
 def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     """The calibrator as text where it is short, and files to download: it, where small enough, and all metrics."""
+    longest_snippet = 20_000  # bytes of a calibrator that a page shows as text
+    largest_download = 500_000  # bytes of one that a page carries along
     after = evaluation.after
     files = {}
     text = ""
     if after.calibrator is not None and "chain" in after.calibrator:
         data = {name: value for name, value in after.calibrator.items() if name != "fitted"}
         text = json.dumps(data, indent=2)
-        text = text if len(text) < LONGEST_SNIPPET else json.dumps(data)
-        if len(text) < LONGEST_SNIPPET:
+        text = text if len(text) < longest_snippet else json.dumps(data)
+        if len(text) < longest_snippet:
             files["calibrator.json"] = ("application/json", text.encode())
-        elif len(text) <= LARGEST_DOWNLOAD:
+        elif len(text) <= largest_download:
             files["calibrator.json.gz"] = ("application/gzip", gzip.compress(text.encode(), mtime=0))
     metrics = io.StringIO()
     table = csv.writer(metrics, lineterminator="\n")
@@ -141,7 +139,7 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     files["metrics.csv"] = ("text/csv", metrics.getvalue().encode())
     encoded = {name: f"data:{kind};base64,{base64.b64encode(data).decode()}" for name, (kind, data) in files.items()}
     # Thousands of numbers are of no use on a page.
-    return text if len(text) < LONGEST_SNIPPET else "", encoded
+    return text if len(text) < longest_snippet else "", encoded
 
 
 def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._svg import FIRST, Axes, Line, Plot
+from refocal._svg import Axes, Color, Line, Plot
 from refocal.calibrators.description import describe, report_rows
 from refocal.maps import log_softmax
 from refocal.maps.chain import Chain
@@ -34,7 +34,7 @@ def map_chart(chain: Chain, n_classes: int) -> str:
         curves[tuple(after.round(4).tolist())] = before  # classes with the same curve share one
     width = 1.6 if len(curves) == 1 else 0.9
     for after, before in curves.items():
-        plot.marks.append(Line(before.tolist(), after, FIRST, width))
+        plot.marks.append(Line(before.tolist(), after, Color.FIRST, width))
     if len(curves) == 1:
         shown = "all classes"
     elif n_shown < n_classes:

@@ -88,24 +88,24 @@ def render(
     >>> render(found).startswith("<!doctype html>")
     True
     """
-    found = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
-    if not found:
+    evaluations = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
+    if not evaluations:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
-    titles = [each.title for each in found]
-    numbered = [f"{each} ({i})" if titles.count(each) > 1 else each for i, each in enumerate(titles, 1)]
-    titled = dict(zip(numbered, found, strict=True))
-    several = len(found) > 1
-    checks = [(name, check) for name, each in titled.items() for check in check_requirements(each, require)]
-    common = set.intersection(*(set(each.after.measures) for each in found)) - {"ece"}
+    titles = [one.title for one in evaluations]
+    numbered = [f"{name} ({i})" if titles.count(name) > 1 else name for i, name in enumerate(titles, 1)]
+    titled = dict(zip(numbered, evaluations, strict=True))
+    several = len(evaluations) > 1
+    checks = [(name, check) for name, one in titled.items() for check in check_requirements(one, require)]
+    common = set.intersection(*(set(one.after.measures) for one in evaluations)) - {"ece"}
     return fill(
         "several.html" if several else "evaluation.html",
         title=title or ", ".join(dict.fromkeys(titles)),
         notes=notes_html(notes) if notes else "",
         is_interactive=True,
         checks=[check._replace(text=f"{name}: {check.text}") if several else check for name, check in checks],
-        found=found[0],
+        found=evaluations[0],
         titled=titled,
-        others=[metric for metric in summary.columns(found[0]) if metric.name in common],
+        others=[metric for metric in summary.columns(evaluations[0]) if metric.name in common],
     )
 
 

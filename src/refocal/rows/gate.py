@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
+from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.rows.labels import (
     IgnoreIndex,
+    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
     check_class_names,
+    check_label_order,
     check_marks,
     distinct_labels,
     label_key,
@@ -55,6 +58,7 @@ def read_rows(
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
     groups: Any = None,
+    clusters: Any = None,
     source: Origin | None = None,
 ) -> Predictions:
     """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments."""
@@ -82,10 +86,16 @@ def read_rows(
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
     if positive_label is None:
         checked = in_order_of_numbers(checked)
+    n_given = len(checked) if rows.kept is None else len(rows.kept)
+    some = slice(None) if rows.kept is None else rows.kept
     if groups:
-        columns = as_groups(groups, len(checked) if rows.kept is None else len(rows.kept), function)
-        some = slice(None) if rows.kept is None else rows.kept
+        columns = as_groups(groups, n_given, function)
         checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+    if clusters is not None:
+        numbers, name = as_clusters(clusters, n_given, function)
+        checked = replace(checked, clusters=numbers[some], cluster_name=name)
+    if rows.kept is not None:
+        checked = replace(checked, row_numbers=np.flatnonzero(rows.kept))
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
@@ -107,6 +117,17 @@ def in_order_of_numbers(rows: Predictions) -> Predictions:
         return rows
     moved = rows.reordered(np.array([keys.index(i) for i in range(len(keys))]))
     return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
+
+
+def in_column_order(values: Any) -> Any:
+    """Scores without labels: those of Predictions, or of a frame whose columns called 0 … C-1 follow these numbers."""
+    if isinstance(values, Predictions):
+        return values.values
+    names, _ = names_of_columns(column_names(values))
+    keys = [label_key(name) for name in names or ()]
+    if not keys or {*keys} != {*range(len(keys))}:
+        return values
+    return np.asarray(as_scores(values))[:, [keys.index(i) for i in range(len(keys))]]
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
@@ -151,12 +172,14 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
 
     Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has.
     """
+    groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
         "weight": raw.weight,
         "class_names": reader.class_names,
         "whole_names": reader.whole_names,
         "renormalise": reader.renormalise,
-        "groups": raw.groups,
+        "groups": groups,
+        "clusters": clusters,
         "source": reader.source,
     }
     values = raw.values[...] if hasattr(raw.values, "shape") else raw.values
@@ -183,7 +206,7 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
         return rows
     rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = label_key(reader.positive_label) in (0, 1)
+    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
     distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     named_rows = replace(rows, class_names=names)
@@ -224,7 +247,10 @@ def aligned(
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
     # Columns of one number for each label are no classes.
-    columns = None if kind == "log-odds" or len(shape) == scores.ndim else column_names(values)
+    has_label_each = kind == "log-odds" or len(shape) == scores.ndim
+    columns = None if has_label_each else column_names(values)
+    if has_label_each:
+        check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):

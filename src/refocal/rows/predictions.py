@@ -23,9 +23,10 @@ from refocal._arrays import (
     take_label,
     to_numpy,
 )
+from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
 from refocal._validation import check_number
-from refocal.errors import ParameterError
+from refocal.errors import ParameterError, ShapeError
 from refocal.maps.softmax import log_softmax
 from refocal.rows.labels import IgnoreIndex, LabelMap, column_order
 from refocal.rows.scores import model_log_probabilities
@@ -68,6 +69,8 @@ class Origin:
     """The number of all columns."""
     swapped: bool = False
     """Whether the positive label moved the two columns."""
+    repeated_id: str = ""
+    """A column of a table that is called as ids are and has the same value in several rows; it is not used."""
 
     def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
         """What was read, in one line.
@@ -105,6 +108,12 @@ class CheckedRows:
     groups: Groups = field(default_factory=dict)
     """The groups of the rows, one array for each column of groups."""
     source: Origin = field(default_factory=Origin)
+    clusters: Indices | None = None
+    """The number of each row's cluster, from 0 on, (N,): rows of one cluster are not independent of one another."""
+    cluster_name: str = ""
+    """What the clusters are: the name of their column."""
+    row_numbers: Indices | None = None
+    """The number of each row among those that were given, from 0 on; None where these are all of them, in order."""
 
     @property
     def n_classes(self) -> int:
@@ -114,11 +123,28 @@ class CheckedRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: Indices) -> Self:
-        """Some of the rows, possibly repeated."""
+    @property
+    def numbers(self) -> Indices:
+        """The number of each row among those that were given."""
+        return np.arange(len(self)) if self.row_numbers is None else self.row_numbers
+
+    def take(self, rows: Any) -> Self:
+        """Some of the rows, possibly repeated: indices, flags or a slice."""
+        if np.ndim(rows) == 0 and not isinstance(rows, slice):
+            expected = "one-dimensional: indices or flags of rows"
+            raise ShapeError("rows", f"{type(self).__name__}.take", expected=expected, got=repr(rows))
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
-        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
+        clusters = None if self.clusters is None else self.clusters[rows]
+        return replace(
+            self,
+            values=self.values[rows],
+            labels=self.labels[rows],
+            weight=weight,
+            groups=groups,
+            clusters=clusters,
+            row_numbers=self.numbers[rows],
+        )
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
         """The same rows with the columns in the order of these names; unchanged if either has none.
@@ -134,6 +160,10 @@ class CheckedRows:
 
     def reordered(self, order: Indices) -> Self:
         """The same rows with the columns in another order; `order` has their present positions."""
+        order = np.asarray(order)
+        if not np.array_equal(np.sort(order), np.arange(self.n_classes)):
+            expected = f"the numbers of all {self.n_classes} columns, each once"
+            raise ShapeError("order", f"{type(self).__name__}.reordered", expected=expected, got=str(order.tolist()))
         values = self.values[:, in_library_of(self.values, order)]
         labels = np.argsort(order)[self.labels] if self.labels.ndim == 1 else self.labels[:, order]
         names = None if self.class_names is None else tuple(self.class_names[i] for i in order)
@@ -249,6 +279,18 @@ class Predictions(CheckedRows):
         """
         return replace(self, groups=as_groups(groups, len(self), "Predictions.with_groups"))
 
+    def with_clusters(self, clusters: Any) -> Predictions:
+        """The same rows with the clusters that they belong to, such as customers, days or patients: one array.
+
+        Rows of one cluster are not independent; intervals and tests then rest on the number of clusters.
+
+        >>> rows = Predictions.from_probabilities([0.2, 0.9, 0.4], [0, 1, 0]).with_clusters({"day": [3, 3, 4]})
+        >>> rows.clusters, rows.cluster_name
+        (array([0, 0, 1]), 'day')
+        """
+        numbers, name = as_clusters(clusters, len(self), "Predictions.with_clusters")
+        return replace(self, clusters=numbers, cluster_name=name)
+
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
         return str(label) if self.class_names is None else self.class_names[label]
@@ -311,7 +353,7 @@ class Predictions(CheckedRows):
     def reduced(self) -> Predictions:
         """The same rows reduced to the confidence and whether the prediction was correct."""
         confidence, correct = self.confidence()
-        return probability_rows(correct.astype(np.int64), confidence, self.weight)
+        return probability_rows(correct.astype(np.int64), confidence, self.weight, clusters=self.clusters)
 
     def event(self, label: int) -> tuple[Vector, Flags]:
         """The probability of class `label` in each row, and whether it occurred."""
@@ -368,9 +410,10 @@ def probability_rows(
     values: Array,
     weight: Vector | None = None,
     input: str = "probabilities",  # noqa: A002
+    clusters: Indices | None = None,
 ) -> Predictions:
     """Checked probabilities, (N, C) or those of class 1 alone, with their labels, for metrics."""
-    return Predictions(values, labels, input, weight)
+    return Predictions(values, labels, input, weight, clusters=clusters)
 
 
 def unit(values: Array) -> Vector:
@@ -395,7 +438,8 @@ CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
 def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
     """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
 
-    With several labels per row, rows with equally many labels are spread evenly.
+    With several labels per row, rows with equally many labels are spread evenly. Rows of one cluster stay together, and
+    `fraction` is then that of the clusters.
 
     >>> from refocal.io import Predictions
     >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)
@@ -407,6 +451,8 @@ def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) ->
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
     check_number(fraction, "fraction", "split", above=0.0, below=1.0)
+    if predictions.clusters is not None:
+        return _split_clusters(predictions, predictions.clusters, fraction, seed)
     n = len(predictions)
     shuffled = np.random.default_rng(seed).permutation(n)
     kind = predictions.labels.reshape(n, -1).sum(axis=1)
@@ -417,3 +463,17 @@ def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) ->
     if not 0 < np.count_nonzero(is_first) < n:
         raise ParameterError("fraction", "split", expected=f"such that {n} rows give two parts", got=repr(fraction))
     return predictions.take(np.sort(by_class[is_first])), predictions.take(np.sort(by_class[~is_first]))
+
+
+def _split_clusters(
+    predictions: CheckedRowsT, clusters: Indices, fraction: float, seed: int
+) -> tuple[CheckedRowsT, CheckedRowsT]:
+    """Two parts that share no cluster: what is known of one must say nothing about the other."""
+    distinct, number = np.unique(clusters, return_inverse=True)
+    n_first = round(fraction * len(distinct))
+    if not 0 < n_first < len(distinct):
+        expected = f"such that {len(distinct)} clusters give two parts"
+        raise ParameterError("fraction", "split", expected=expected, got=repr(fraction))
+    is_first = np.zeros(len(distinct), dtype=np.bool_)
+    is_first[np.random.default_rng(seed).permutation(len(distinct))[:n_first]] = True
+    return predictions.take(np.flatnonzero(is_first[number])), predictions.take(np.flatnonzero(~is_first[number]))

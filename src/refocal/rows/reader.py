@@ -17,6 +17,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
+from refocal._clusters import cluster_keys
 from refocal._groups import as_groups
 from refocal._validation import (
     FINITE_LABELS,
@@ -57,7 +58,7 @@ class RawRows(NamedTuple):
     kept: Mapping[str, Any] = {}
     """Further columns by name, which writers pass on."""
     groups: Mapping[str, Any] = {}
-    """Columns of groups that the rows belong to."""
+    """Columns of groups that the rows belong to, and of clusters: see `RowReader.clusters`."""
     n_lost: int = 0
     """How many rows before these, or between them, could not be read at all."""
     columns: tuple[Any, ...] | None = None
@@ -101,6 +102,10 @@ class RowReader:
     source: Origin = field(default_factory=Origin)
     columns: tuple[Any, ...] | None = None
     """The names of the columns as the first block, a data frame, has them."""
+    clusters: str | None = None
+    """The column among those of groups that has the clusters of the rows."""
+    clusters_are_groups: bool = False
+    """Whether that column has groups to measure separately as well."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -133,7 +138,8 @@ class RowReader:
             order = np.array([1, 0]) if swaps and not has_one_column else None
             if names is not None and order is not None:
                 names = (names[1], names[0])
-            return replace(self, label_map=label_map, class_names=names, order=order)
+            source = replace(self.source, swapped=order is not None)
+            return replace(self, label_map=label_map, class_names=names, order=order, source=source)
         if (
             rule.names is None
             and rule.sorts
@@ -178,7 +184,9 @@ class RowReader:
             n_bad = int(np.count_nonzero(bad))
             kept &= ~bad
         some: Any = slice(None) if kept.all() else kept
-        groups = as_groups(rows.groups, len(numbers), self.function) if _has_groups(rows.groups) else {}
+        of_groups, of_clusters = self.split_groups(rows)
+        groups = as_groups(of_groups, len(numbers), self.function) if _has_groups(of_groups) else {}
+        clusters = None if of_clusters is None else cluster_keys(of_clusters, len(numbers), self.function)
         values = values[some]
         if self.input != "probabilities" and values.dtype.kind != "f":
             values = values.astype(np.float64)
@@ -188,10 +196,25 @@ class RowReader:
             "probabilities" if self.input == "probabilities" else "logits",
             None if weight is None else weight[some],
             groups={name: column[some] for name, column in groups.items()},
+            clusters=None if clusters is None else clusters.numbers[some],
+            cluster_name="" if clusters is None else clusters.name,
         )
         if self.order is not None:
             read = read.reordered(self.order)
         return replace(read, class_names=self.class_names, label_map=label_map), n_bad
+
+    def split_groups(self, raw: RawRows) -> tuple[Any, dict[str, Any] | None]:
+        """The columns of groups of raw rows, and that of clusters, if these were asked for."""
+        if self.clusters is None:
+            return raw.groups, None
+        if not isinstance(raw.groups, Mapping) or self.clusters not in raw.groups:
+            got = f"none in {raw.where}"
+            raise DataError("clusters", self.function, expected=f"a column {self.clusters!r}", got=got)
+        groups = dict(raw.groups)
+        clusters = {self.clusters: groups[self.clusters]}
+        if not self.clusters_are_groups:
+            del groups[self.clusters]
+        return groups, clusters
 
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""
@@ -204,15 +227,26 @@ class RowReader:
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
-        if self.columns is not None and raw.columns is not None and raw.columns != self.columns:
-            order = column_order(
-                [str(name) for name in raw.columns], [str(name) for name in self.columns], self.function
-            )
-            values = values if order is None else values[:, order]
+        order = self._order_of_block(raw)
+        if order is not None:
+            values = values[:, order]
         if self.renormalise:
             sums = values.sum(axis=1, keepdims=True, dtype=np.float64)
             values = np.divide(values, sums, out=np.full(values.shape, np.nan), where=sums > 0)
         return values
+
+    def _order_of_block(self, raw: RawRows) -> Indices | None:
+        """The positions of the columns of the first block among those of another data frame; None where they agree."""
+        if raw.columns == self.columns:
+            return None
+        if raw.columns is None or self.columns is None:
+            names = raw.columns or self.columns or ()
+            if [label_key(name) for name in names] == list(range(len(names))):
+                return None  # columns that only count have no names
+            expected = "of blocks of which all have names of columns, or none"
+            got = f"{', '.join(str(name) for name in names)} in one of {raw.where} and the first block"
+            raise ShapeError("X", self.function, expected=expected, got=got)
+        return column_order([str(name) for name in raw.columns], [str(name) for name in self.columns], self.function)
 
     def _shaped(self, raw: RawRows) -> RawRows:
         """Raw rows with arrays of labels and weights, one for each row."""
@@ -242,7 +276,8 @@ class RowReader:
             is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()
             has_name = (by_name.numbers(raw.labels) >= 0).any()
             label_map = by_name if has_name and not is_counted else by_number
-        if raw.is_moved and rule.names is not None and label_map.columns is None:
+        is_moved = raw.is_moved or self._order_of_block(raw) is not None
+        if is_moved and rule.names is not None and label_map.columns is None:
             raise moved_error(raw.where, self.function)
         return label_map
 

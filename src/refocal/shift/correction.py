@@ -278,6 +278,7 @@ class OnlineUpdate:
         self._precision = self._prior_precision.copy()
         self._squares = 1.0
         self._count = 1.0
+        self._last_x: float | None = None
 
     @property
     def correction(self) -> Correction:
@@ -295,8 +296,11 @@ class OnlineUpdate:
         mean = np.linalg.solve(precision, weighted)
         corrected = self.correction.apply(log_p)
         x = _standardised_events(corrected, labels)
-        self._count = kept * self._count + 1.0
-        self._squares = kept * self._squares + x * x
+        if self._last_x is not None:
+            # Half the squared difference of neighbours, which a lasting bias does not raise.
+            self._count = kept * self._count + 1.0
+            self._squares = kept * self._squares + 0.5 * (x - self._last_x) ** 2
+        self._last_x = x
         effect = max(1.0, self._squares / self._count)
         point = mean.copy()
         n = self.n_classes

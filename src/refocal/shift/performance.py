@@ -1,13 +1,14 @@
 """Performance without labels, from calibrated probabilities.
 
 If p is right, then the accuracy of some rows is about the mean of max p, their log-loss the mean of -Σ p log p, and so
-on: each is a mean over labels that are drawn from p. Intervals are those of such draws, from probabilities that are off
-by as much as a calibration on so many rows may be. They say nothing about a change that the probabilities do not show:
-where what a row looks like says something else about its class than it did in the fit, the estimate is wrong.
+on: each is a mean over labels that are drawn from p. Intervals are by the spread of such draws, from probabilities that
+are off by as much as a calibration on so many rows may be. They say nothing about a change that the probabilities do
+not show: where what a row looks like says something else about its class than it did in the fit, the estimate is wrong.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,11 +19,11 @@ from refocal._arrays import Matrix
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
 from refocal.errors import ShapeError
-from refocal.metrics.intervals import Interval
+from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.rows import log_probabilities
 
-N_DRAWS = 200
+N_REPLICATES = 200
 ASSUMES = (
     "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
     "the fit. Intervals have the chance of labels and the error of the calibration, and no other change."
@@ -96,7 +97,7 @@ def performance_of(
         expected = f"of shape ({n_classes}, actions), a row for each class"
         raise ShapeError("costs", "estimate_performance", expected=expected, got=f"shape {table.shape}")
     if replicates is None:
-        intercept, slope = replicate_parameters(log_p, np.ones(n), n_fit, N_DRAWS // 2, rng)
+        intercept, slope = replicate_parameters(log_p, np.ones(n), n_fit, N_REPLICATES, rng)
         replicates = [
             np.log(np.maximum(softmax((1.0 + b) * log_p + a), 1e-300)) for a, b in zip(intercept, slope, strict=True)
         ]
@@ -116,14 +117,12 @@ def performance_of(
         confusion[:, k] = p[predicted == k].sum(axis=0) / n
 
     def interval(name: str) -> Interval:
-        tail = 0.5 * (1.0 - level)
-        values = np.array(drawn[name])
-        low, high = np.quantile(values, [tail, 1.0 - tail])
+        error = float(np.std(drawn[name]))
         # Over the replicates, since the largest of several probabilities is too large on average.
         value = float(np.mean(beliefs[name]))
-        return Interval(
-            value, min(float(low), value), max(float(high), value), level, float(values.std()), 0.0, len(values)
-        )
+        largest = math.inf if name in ("log_loss", "cost") else 1.0
+        smallest = -math.inf if name == "cost" else 0.0
+        return normal_interval(value, error, level, (smallest, largest))
 
     return Performance(
         n_rows=n,

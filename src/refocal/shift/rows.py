@@ -36,11 +36,8 @@ def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Any:
 
 def check_plain(calibrator: Calibrator, function: str) -> None:
     """Refuse calibrators whose probabilities are not those of one chain for all rows."""
-    if (
-        calibrator.needs_groups
-        or calibrator.row_axes != 1
-        or not isinstance(getattr(calibrator, "chain_", None), Chain)
-    ):
+    has_chain = isinstance(getattr(calibrator, "chain_", None), Chain)
+    if not has_chain or type(calibrator).predict_log_proba is not Calibrator.predict_log_proba:
         name = type(calibrator).__name__
         raise UnsupportedError(f"{function} needs a fitted calibrator that is one chain of steps; {name} is not.")
 

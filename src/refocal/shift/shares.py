@@ -321,9 +321,9 @@ def _share_intervals(
 
 
 def _replicated(log_p: Matrix, replicates: _Replicates) -> list[Matrix]:
-    """The log-probabilities of some of the replicates, after their own adaptation."""
+    """The log-probabilities of the replicates, after their own adaptation."""
     scores = []
-    for i in range(0, len(replicates.slope), 2):
+    for i in range(len(replicates.slope)):
         score = (1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + replicates.log_ratio[i]
         scores.append(np.log(np.maximum(softmax(score), 1e-300)))
     return scores

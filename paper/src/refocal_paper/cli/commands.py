@@ -199,7 +199,9 @@ def table(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder for table.md, table.tex and table.json.")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="A page whose marked part is replaced by table and claims.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="A page whose marked part is replaced by the table in short.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Write the paper's table from the finished cells, next to the published numbers."""
@@ -210,7 +212,7 @@ def table(
     cells, unfinished = _measured(runs, json), find_cells(runs)[1]
     whole = f"{layout.markdown(cells)}\n{claims_layout.claims_markdown(cells)}"
     if page is not None:
-        layout.update_page(page, whole)
+        layout.update_page(page, layout.page_markdown(cells))
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         write_atomically(output / "table.md", whole)
@@ -239,8 +241,9 @@ def claims(
 ) -> None:
     """Every number that the paper's pages quote in their text, by the name that marks it there."""
     from refocal_paper.quoted import quoted_numbers, update_marked
+    from refocal_paper.refinement import FILE, read_refinement
 
-    numbers = quoted_numbers(_measured(runs, json))
+    numbers = quoted_numbers(_measured(runs, json), read_refinement(runs) if (runs / FILE).is_file() else None)
     for page in pages or []:
         changed = update_marked(page, numbers)
         typer.echo(f"refocal-paper: {page}: {changed} numbers changed", err=True)
@@ -249,6 +252,40 @@ def claims(
     elif not pages:
         for name, text in numbers.items():
             out().print(f"{name}: {text}", markup=False)
+
+
+@app.command(
+    epilog="Examples:\n\nrefocal-paper refinement runs\n\n"
+    "refocal-paper refinement paper/results --epochs checkpoints/epochs -o paper/results"
+)
+def refinement(
+    runs: Annotated[Path, typer.Argument(help="The folder that holds the cells' folders.")],
+    epochs: Annotated[
+        Path | None,
+        typer.Option(help="A folder of cells' folders with the logits that --logits-every kept on the way."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder for refinement.md and refinement.json.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Split the test loss of each cell into calibration and refinement, by training loss and by epoch; some minutes."""
+    from refocal._files import write_atomically
+    from refocal_paper.refinement import FILE, measure_refinement
+    from refocal_paper.refinement_layout import refinement_markdown
+
+    cells = _measured(runs, json)
+    with progress("splitting", quiet=json) as update:
+        measured = measure_refinement(runs, epochs, update)
+    text = refinement_markdown(measured, cells)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        write_atomically(output / FILE, encoder.dumps(measured, indent=1) + "\n")
+        write_atomically(output / "refinement.md", text)
+    if json:
+        print_json(measured)
+    else:
+        out().print(text, markup=False, end="")
 
 
 @app.command(epilog="Example: refocal-paper coverage -o paper/results/coverage.md")

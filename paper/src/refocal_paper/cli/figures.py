@@ -16,9 +16,9 @@ ALL = "all"
 
 def complete_figure(incomplete: str) -> list[str]:
     """Names of figures, for the shell."""
-    from refocal_paper.figures import NAMES
+    from refocal_paper.figures import CELL_FIGURES, NAMES
 
-    return [name for name in (ALL, *NAMES) if name.startswith(incomplete)]
+    return [name for name in (ALL, *NAMES, *CELL_FIGURES) if name.startswith(incomplete)]
 
 
 def reproduce(
@@ -34,9 +34,13 @@ def reproduce(
     """Draw the figures of the paper as SVG and PDF, with their data as CSV, and read them off."""
     from refocal_paper import figures
 
-    unknown = [name for name in names if name not in (ALL, *figures.NAMES)]
+    known = (ALL, *figures.NAMES, *figures.CELL_FIGURES)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise UsageError(f"{unknown[0]}: no such figure; known are {', '.join((ALL, *figures.NAMES))}.")
+        raise UsageError(f"{unknown[0]}: no such figure; known are {', '.join(known)}.")
+    of_cells = [name for name in names if name in figures.CELL_FIGURES]
+    if of_cells and runs is None:
+        raise UsageError(f"{of_cells[0]}: is drawn of the cells of a sweep; name their folder with --runs.")
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output}: is a file; name a folder with -o.")
     if runs is not None and not runs.is_dir():

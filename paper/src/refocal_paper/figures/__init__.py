@@ -1,4 +1,4 @@
-"""Every figure of the paper and three of our own: computed, drawn, written, and read off. None of it needs torch."""
+"""Every figure of the paper and five of our own: computed, drawn, written, and read off. None of it needs torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from refocal._validation import check_option
 from refocal_paper.figures._base import PaperFigure, Reading, draw, write
 from refocal_paper.figures._networks import Networks
 from refocal_paper.figures.binary import BINARY
+from refocal_paper.figures.cells import CELL_FIGURES, cell_figures
 from refocal_paper.figures.links import LINK_FIGURES
 from refocal_paper.figures.multiclass import MULTICLASS
 from refocal_paper.figures.simplex import SIMPLEX
 from refocal_paper.figures.trained import trained_figures
 
-__all__ = ["NAMES", "PaperFigure", "Reading", "Reproduced", "draw", "make_figures", "reproduce", "write"]
+__all__ = [
+    "CELL_FIGURES",
+    "NAMES",
+    "PaperFigure",
+    "Reading",
+    "Reproduced",
+    "draw",
+    "make_figures",
+    "reproduce",
+    "write",
+]
 
 # In the order of the paper; the last three are ours.
 NAMES = (
@@ -47,10 +58,14 @@ class Reproduced(NamedTuple):
 
 
 def make_figures(runs: Path | None = None) -> dict[str, PaperFigure]:
-    """The figures by name; `runs` is a folder with the cells of a sweep, drawn beside the embedded networks."""
+    """The figures by name; `runs` is a folder with the cells of a sweep, drawn beside the embedded networks.
+
+    With it come those of cells alone.
+    """
     every = (*BINARY, *SIMPLEX, *MULTICLASS, *trained_figures(Networks(runs)), *LINK_FIGURES)
     known = {figure.name: figure for figure in every}
-    return {name: known[name] for name in NAMES}
+    of_cells = () if runs is None else cell_figures(runs)
+    return {name: known[name] for name in NAMES} | {figure.name: figure for figure in of_cells}
 
 
 def reproduce(
@@ -63,8 +78,9 @@ def reproduce(
 
     What is read off is kept in readings.json; figures that were drawn there before keep theirs.
     """
+    known = NAMES if runs is None else (*NAMES, *CELL_FIGURES)
     for name in names:
-        check_option(name, NAMES, "names", "reproduce")
+        check_option(name, known, "names", "reproduce")
     figures = make_figures(runs)
     folder.mkdir(parents=True, exist_ok=True)
     done = []

@@ -1,0 +1,137 @@
+"""Rows that were left out, taken, grouped or named before: what later steps say of them is of the rows as given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers import draw_logits
+from refocal import GroupCalibration, TemperatureScaling, metrics
+from refocal.decide import automation_curve, best_actions, evaluate_decisions
+from refocal.errors import DataError, LabelError, ShapeError
+from refocal.evaluate import compare, evaluate
+from refocal.io import Predictions, TopK, blocks, multiple_choice
+
+NAMES = np.array(["fine", "worn", "cracked"])
+
+
+@pytest.fixture
+def probabilities():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([3.0, 1.0, 1.0], 600)
+    labels = np.array([rng.choice(3, p=row) for row in p])
+    return p, labels
+
+
+def test_groups_that_are_measured_take_nothing_from_a_calibrator_of_groups():
+    rng = np.random.default_rng(0)
+    region = rng.choice(["north", "south"], 1500)
+    age = rng.choice(["old", "young"], 1500)
+    log_odds = 2.0 * rng.normal(size=1500)
+    shift = np.where(region == "south", 3.0, -3.0)
+    happens = (rng.random(1500) < 1 / (1 + np.exp(-log_odds - shift))).astype(int)
+    rows = Predictions.from_log_odds(log_odds, happens).with_groups({"region": region})
+    fitted = GroupCalibration(method="ts").fit(rows)
+    plain = evaluate(rows, {"by region": fitted}, n_resamples=20)
+    by_age = evaluate(rows, {"by region": fitted}, n_resamples=20, groups={"age": age})
+    for evaluation in (plain, by_age):
+        p = fitted.predict_proba(rows)[:, 1]
+        expected = -np.mean(np.log(np.where(happens == 1, p, 1 - p)))
+        assert evaluation["by region"].measures["log_loss"].value == pytest.approx(expected, rel=1e-6)
+    assert {row.column for row in by_age["by region"].groups} == {"age"}
+    assert {row.column for row in plain["by region"].groups} == {"region"}
+
+
+@pytest.mark.parametrize("left_out", ["weight", "ignore_index", "taken"])
+def test_examples_are_numbers_of_the_rows_as_given(left_out):
+    logits, labels = draw_logits(400, 3)
+    if left_out == "weight":
+        weight = np.where(np.arange(400) < 100, 0.0, 1.0)
+        rows = Predictions.from_logits(logits, labels, weight=weight)
+    elif left_out == "ignore_index":
+        rows = Predictions.from_logits(logits, np.where(np.arange(400) < 100, 9, labels), ignore_index=9)
+    else:
+        rows = Predictions.from_logits(logits, labels).take(np.arange(100, 400))
+    for row in evaluate(rows, {}, n_resamples=20).before.classes:
+        examples = np.array(row.detail.examples)
+        assert len(examples) > 0
+        assert (labels[examples] == row.label).all()
+        assert (np.argmax(logits[examples], axis=1) != row.label).all()
+        assert examples.min() >= 100
+
+
+def test_rows_of_a_table_of_costs_are_those_of_the_classes_they_are_called_by(probabilities):
+    p, labels = probabilities
+    frame = pd.DataFrame(p, columns=NAMES)
+    costs = pd.DataFrame([[0, 2, 8], [3, 0, 8], [60, 60, 0]], index=NAMES, columns=["keep", "repair", "replace"])
+    moved = costs.sort_index()
+    expected = np.argmin(p @ costs.to_numpy(), axis=1)
+    for given in (frame, Predictions.from_probabilities(frame, NAMES[labels])):
+        np.testing.assert_array_equal(best_actions(given, moved).action, expected)
+    cost = costs.to_numpy()[labels, expected].mean()
+    assert evaluate_decisions(NAMES[labels], frame, moved).cost.value == pytest.approx(cost, rel=1e-12)
+    one, other = (automation_curve(NAMES[labels], frame, table, abstain=1.0) for table in (costs, moved))
+    np.testing.assert_allclose(one.cost, other.cost)
+    with pytest.raises(ShapeError, match="'broken' in one of them only"):
+        best_actions(frame, costs.rename(index={"worn": "broken"}))
+
+
+def test_one_hot_labels_are_not_taken_for_several_labels(probabilities):
+    p, labels = probabilities
+    for metric in (metrics.accuracy, metrics.brier_score, metrics.log_loss):
+        with pytest.raises(LabelError, match="one-hot labels"):
+            metric(np.eye(3)[labels], p)
+    rng = np.random.default_rng(0)
+    several = rng.random((600, 3))
+    applies = (rng.random((600, 3)) < several).astype(int)
+    assert metrics.brier_score(applies, several) == pytest.approx(np.mean((several - applies) ** 2))
+
+
+@pytest.mark.parametrize("wrong", [np.exp, np.negative, lambda log_p: np.full_like(log_p, -np.inf)])
+def test_log_probabilities_of_labels_are_logarithms(wrong):
+    log_p = np.log([[0.5, 0.2], [0.7, 0.2]])
+    of_labels = np.log([0.1, 0.7])
+    with pytest.raises(DataError, match=r"'label_log_p' .* at most 0"):
+        TopK(log_p, [[3, 0], [1, 2]], [1, 1], n_classes=4, label_log_p=wrong(of_labels))
+
+
+def test_an_order_has_every_column_once():
+    rows = Predictions.from_logits([[2.0, 0.5, 0.1], [0.1, 0.3, 0.2]], [0, 1])
+    assert rows.reordered([2, 0, 1]).labels.tolist() == [1, 2]
+    for order in ([0, 0, 1], [0, 1], [1, 2, 3]):
+        with pytest.raises(ShapeError, match="the numbers of all 3 columns, each once"):
+            rows.reordered(order)
+
+
+def test_no_rows_and_single_numbers_are_refused_in_words():
+    rows = Predictions.from_logits([[2.0, 0.5, 0.1], [0.1, 0.3, 0.2]], [0, 1])
+    empty = rows.take(np.array([], dtype=int))
+    entries = [
+        lambda: TemperatureScaling().fit(empty),
+        lambda: evaluate(empty, {}),
+        lambda: compare(rows, empty, ["ts"]),
+        lambda: metrics.log_loss(empty),
+    ]
+    for entry in entries:
+        with pytest.raises(ShapeError, match=r"at least one row"):
+            entry()
+    with pytest.raises(ShapeError, match="indices or flags of rows"):
+        rows.take(1)
+    with pytest.raises(DataError, match="Predictions, which fits take as they are"):
+        blocks([rows])
+
+
+def test_predictions_are_scored_with_their_own_labels():
+    logits, labels = draw_logits(300, 3)
+    rows = Predictions.from_logits(logits, NAMES[labels], class_names=NAMES)
+    fitted = TemperatureScaling().fit(rows)
+    assert fitted.score(rows) == np.mean(np.argmax(logits, axis=1) == labels)
+
+
+def test_options_of_questions_may_be_tensors():
+    torch = pytest.importorskip("torch")
+    rows = [torch.tensor([-1.5, -0.25], dtype=torch.bfloat16), torch.tensor([-2.0, -0.5, -3.0], requires_grad=True)]
+    np.testing.assert_array_equal(multiple_choice(rows, [1, 1]).values[0], [-1.5, -0.25, -np.inf])
+    with pytest.raises((DataError, ShapeError), match="'scores' of multiple_choice"):
+        multiple_choice([["a", "b"]], [0])

@@ -25,6 +25,7 @@ FIRST = {
     "refocal.metrics": ("expected_calibration_error", "log_loss", "brier_score", "reliability_curve"),
     "refocal.monitor": ("CalibrationMonitor",),
     "refocal.nn": ("collect_logits", "CalibrationLayer", "FocalLoss"),
+    "refocal.shift": ("adapt", "estimate_performance", "update"),
     "refocal.report": ("write_report", "plot_reliability"),
 }
 

@@ -29,6 +29,7 @@ WORDS = {
     "calibrators": "logits → probabilities; JSON",
     "fitting": "objectives, Newton, grid, line",
     "engine": "data in blocks; passes in C, Triton, array functions",
+    "shift": "new class shares, updates, no labels",
     "monitor": "calibration in production, an alarm",
     "metrics": "scores, errors, histograms, intervals",
     "theory": "what the paper proves",

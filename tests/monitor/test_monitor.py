@@ -6,6 +6,7 @@ import json
 import math
 import re
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from sklearn.metrics import brier_score_loss, log_loss
 from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
-from refocal.monitor.history import ALTERNATIVES, left_after, log_ratios
+from refocal.monitor.evidence import PRECISIONS, left_after
+from refocal.monitor.independent import ALTERNATIVES, log_ratios
+from refocal.monitor.independent import left_after as left_after_rows
 from refocal.report import render_monitor
 
 
@@ -88,93 +91,6 @@ def test_ratios_are_those_of_likelihoods_and_1_on_average():
         assert_allclose(q * hit + (1 - q) * miss, 1.0, rtol=1e-6)
 
 
-def test_the_e_value_is_the_mean_over_alternatives_and_starts():
-    rng = np.random.default_rng(3)
-    batches = [draw(rng, 30) for _ in range(5)]
-    monitor = CalibrationMonitor()
-    for p, y in batches:
-        monitor.update(p, y)
-    ratios = [np.exp(log_ratios(p, y == 1)) for p, y in batches]
-    expected = left_after(5)
-    for start in range(5):
-        bet = left_after(start) - left_after(start + 1)
-        expected += bet * np.mean(np.prod(ratios[start:], axis=0))
-    assert_allclose(monitor.e_value, expected, rtol=1e-12)
-    assert sum(left_after(n) - left_after(n + 1) for n in range(1000)) + left_after(1000) == pytest.approx(1.0)
-
-
-@pytest.mark.slow
-def test_calibrated_models_rarely_raise_an_alarm_and_a_shift_soon_does():
-    alarms = [filled(30, seed, n=50).alarm for seed in range(60)]
-    assert sum(alarm is not None for alarm in alarms) <= 6  # 5 % of 60 are 3; 7 or more have a probability of 3 %
-    delays = [int(filled(60, seed, shift_from=31).alarm or 999) - 30 for seed in range(10)]
-    assert np.median(delays) <= 20
-    changed = filled(60, 0, shift_from=31)
-    advice = changed.advice()
-    assert advice.action == "recalibrate"
-    assert "Recalibrate now: since" in advice.reason
-    start = int(advice.reason.split("since ")[1].split(" ")[0])
-    assert 26 <= start <= 36
-
-
-def test_advice_depends_on_what_is_known_and_what_matters():
-    assert CalibrationMonitor().advice() == ("wait", "No labels yet.")
-    assert filled(20).advice().action == "keep"
-    minor = CalibrationMonitor(smallest_shift=0.2)
-    minor._history = filled(60, 0, shift_from=31)._history
-    assert minor.alarm is not None
-    assert minor.advice().action == "keep"
-    assert "too little to matter" in minor.advice().reason
-
-
-def test_parts_add_up_to_the_whole_in_any_order():
-    rng = np.random.default_rng(4)
-    batches = [(period, *draw(rng, 40)) for period in range(1, 31) for _ in range(2)]
-    whole = CalibrationMonitor()
-    parts = [CalibrationMonitor() for _ in range(3)]
-    for i, (period, p, y) in enumerate(batches):
-        whole.update(p, y, period=period)
-        parts[i % 3].update(p, y, period=period)
-    for order in ((0, 1, 2), (2, 0, 1)):
-        merged = CalibrationMonitor()
-        for i in order:
-            merged.merge(CalibrationMonitor.from_dict(json.loads(json.dumps(parts[i].to_dict()))))
-        assert_allclose(merged.e_value, whole.e_value, rtol=1e-9)
-        assert merged.summary().n == whole.summary().n
-        assert_allclose(merged.summary(7).log_loss, whole.summary(7).log_loss, rtol=1e-12)
-
-
-def test_many_periods_stay_small_and_lose_nothing_of_the_test(tmp_path):
-    monitor = filled(1000, 5, n=30)
-    monitor.save(tmp_path / "monitor.json")
-    assert (tmp_path / "monitor.json").stat().st_size < 50_000
-    again = CalibrationMonitor.load(tmp_path / "monitor.json")
-    assert again.e_value == monitor.e_value
-    assert again.history() == monitor.history()
-    assert sum(each.n for each in monitor.history()) == 30_000
-    assert len(monitor.history()) == 80
-    assert again.to_dict() == monitor.to_dict()
-    rng, wealth = np.random.default_rng(5), []
-    for _ in range(1000):
-        p, y = draw(rng, 30)
-        wealth.append(log_ratios(p, y == 1))
-    expected = left_after(1000)
-    total = np.cumsum(wealth[::-1], axis=0)[::-1]
-    bets = [left_after(n) - left_after(n + 1) for n in range(1000)]
-    expected += np.mean(np.array(bets) @ np.exp(total))
-    assert_allclose(monitor.e_value, expected, rtol=1e-9)
-
-
-def test_an_alarm_of_long_ago_is_kept():
-    monitor = filled(20, 6, shift_from=5)
-    alarm = monitor.alarm
-    rng = np.random.default_rng(7)
-    for period in range(21, 200):
-        monitor.update(*draw(rng, 20), period=period)
-    assert int(monitor.alarm) >= int(alarm)  # the period of its peak, once it is closed
-    assert monitor.advice().action in ("recalibrate", "keep")
-
-
 def test_monitors_that_do_not_fit_are_not_merged():
     numbers, texts, classes, waiting = (CalibrationMonitor() for _ in range(4))
     numbers.update([0.4], [1])
@@ -227,22 +143,6 @@ def test_a_monitor_that_starts_over_is_another_one():
     assert (day.id == before, day.merged) == (False, {})
     day.update([0.3, 0.6], [0, 1], period=3)
     assert total.merge(day).summary().n == 402
-
-
-def test_files_of_0_1_0_have_an_id_of_their_content():
-    def old(monitor):
-        data = json.loads(json.dumps(monitor.to_dict()))
-        return {name: value for name, value in data.items() if name not in ("id", "merged")}
-
-    data, other = old(filled(2, 1)), old(filled(2, 2))
-    one, copy, another = map(CalibrationMonitor.from_dict, (data, data, other))
-    assert one.id == copy.id
-    assert one.id != another.id
-    with pytest.raises(DataError, match="Got the same monitor"):
-        one.merge(copy)
-    assert one.merge(another).summary().n == 800
-    empty = old(CalibrationMonitor())
-    assert CalibrationMonitor.from_dict(empty).merge(CalibrationMonitor.from_dict(empty)).summary() is None
 
 
 def test_monitors_with_closed_periods_are_merged_cautiously():
@@ -363,11 +263,14 @@ def test_wrong_input_is_named(call, error, message):
         lambda d: d.update(class_names=["cat", "cat"]),
         lambda d: d.update(class_names=[0, 1]),
         lambda d: d.pop("n_waiting"),
-        lambda d: d["history"]["closed"].update(log_won=[1.0]),
-        lambda d: d["history"].update(peak="high"),
+        lambda d: d["history"]["wealth"].update(log_won=[1.0]),
+        lambda d: d["history"].update(alarms="many"),
+        lambda d: d["history"]["test"]["streams"]["shape/slope"].update(s=[1.0]),
+        lambda d: d["history"]["test"]["streams"]["shape/slope"].update(n_entered=0),
         lambda d: d["history"]["periods"][0].update(n=5),
         lambda d: d["history"]["periods"][0].update(p=[9.0] * 10),
         lambda d: d["history"]["periods"][0].update(ratios=["a"] * 12),
+        lambda d: d["history"]["periods"][0]["sums"].update({"mean/all rows": [1.0]}),
         lambda d: d["history"]["periods"][0].update(first=[1]),
         lambda d: d["history"]["periods"].append(d["history"]["periods"][0] | {"first": "May"}),
     ],
@@ -425,12 +328,188 @@ def test_numbers_in_the_names_of_periods_count_as_numbers():
     assert named.history()[-1] == before[-1]
 
 
-def test_files_that_sorted_periods_as_text_are_read_in_order():
-    monitor = filled(12)
-    text = monitor.to_dict()
-    for period in text["history"]["periods"]:
-        period["first"] = period["last"] = f"week {period['first']}"
-    text["history"]["periods"].sort(key=lambda period: period["first"])  # week 1, week 10, week 11, week 12, week 2
-    found = CalibrationMonitor.from_dict(text)
-    assert [each.first for each in found.history()] == [f"week {i}" for i in range(1, 13)]
-    assert_allclose([value for _, value in found.evidence()], [value for _, value in monitor.evidence()], rtol=1e-12)
+def test_the_e_value_of_independent_rows_is_the_mean_over_alternatives_and_starts():
+    rng = np.random.default_rng(3)
+    batches = [draw(rng, 30) for _ in range(5)]
+    monitor = CalibrationMonitor(independent=True)
+    for p, y in batches:
+        monitor.update(p, y)
+    ratios = [np.exp(log_ratios(p, y == 1)) for p, y in batches]
+    expected = left_after_rows(5)
+    for start in range(5):
+        bet = left_after_rows(start) - left_after_rows(start + 1)
+        expected += bet * np.mean(np.prod(ratios[start:], axis=0))
+    assert_allclose(monitor.e_value, expected, rtol=1e-12)
+    assert sum(left_after_rows(n) - left_after_rows(n + 1) for n in range(1000)) + left_after_rows(1000) == (
+        pytest.approx(1.0)
+    )
+
+
+def test_the_e_value_of_batches_is_the_mean_over_streams_precisions_and_starts():
+    rng = np.random.default_rng(3)
+    batches = [draw(rng, 100) for _ in range(8)]
+    monitor = CalibrationMonitor()
+    for p, y in batches:
+        monitor.update(p, y)
+    x = [np.sum(y - p) / np.sqrt(np.sum(p * (1 - p))) for p, y in batches]
+    expected = left_after(8)
+    for start in range(8):
+        s, v = np.sum(x[start:]), np.sum(np.square(x[start:]))
+        values = [np.sqrt(rho / (v + rho)) * np.exp(s**2 / (2 * (v + rho))) for rho in PRECISIONS]
+        expected += (left_after(start) - left_after(start + 1)) * np.mean(values)
+    streams = monitor.streams()
+    assert_allclose(streams["mean/all rows"], expected, rtol=1e-12)
+    weights = {"mean/all rows": 0.5, "shape/slope": 0.25, "shape/high scores": 0.25}
+    assert_allclose(monitor.e_value, sum(weights[name] * streams[name] for name in weights), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_calibrated_models_rarely_raise_an_alarm_and_a_shift_soon_does():
+    alarms = [filled(30, seed, n=50).alarm for seed in range(60)]
+    assert sum(alarm is not None for alarm in alarms) <= 6  # 5 % of 60 are 3; 7 or more have a probability of 3 %
+    delays = [int(filled(70, seed, shift_from=31).alarm or 999) - 30 for seed in range(10)]
+    assert np.median(delays) <= 25
+    changed = filled(70, 0, shift_from=31)
+    (alarm,) = changed.alarms
+    assert alarm.moved == ["all rows: probabilities too low"]
+    assert 24 <= int(alarm.since) <= 36
+    advice = changed.advice()
+    assert advice.action == "recalibrate"
+    assert advice.reason.startswith("Recalibrate now (shift the intercept): in the last 10 periods (61 to 70")
+
+
+def test_rows_that_share_a_day_raise_no_alarm_unless_they_are_declared_independent():
+    def watched(seed, **settings):
+        rng, monitor = np.random.default_rng(seed), CalibrationMonitor(**settings)
+        for _ in range(100):
+            p = rng.beta(2, 3, 100)
+            monitor.update(p, rng.random(100) < expit(logit(p) + 0.4 * rng.normal()))
+        return monitor.alarm is not None
+
+    assert sum(watched(seed) for seed in range(12)) <= 2
+    assert sum(watched(seed, independent=True) for seed in range(4)) == 4
+
+
+def test_an_alarm_is_never_changed_by_what_comes_later():
+    monitor = filled(40, 6, shift_from=5)
+    (alarm,) = monitor.alarms
+    assert alarm.e_value >= 20.0
+    rng = np.random.default_rng(7)
+    for period in range(41, 200):
+        monitor.update(*draw(rng, 200), period=period)
+    assert monitor.alarms == [alarm]
+    advice = monitor.advice()
+    assert advice.action == "keep"
+    assert "nothing is clearly off now" in advice.reason
+    again = CalibrationMonitor.from_dict(json.loads(json.dumps(monitor.to_dict())))
+    assert again.alarms == [alarm]
+    monitor.restart()
+    assert (monitor.alarm, monitor.e_value) == (None, 1.0)
+    assert [(each.period, each.acknowledged) for each in monitor.alarms] == [(alarm.period, "199")]
+    for period in range(200, 240):
+        monitor.update(*draw(rng, 200, 0.1), period=period)
+    assert [each.period for each in monitor.alarms[1:]] == [monitor.alarm]
+
+
+def test_advice_depends_on_what_is_known_and_what_matters():
+    assert CalibrationMonitor().advice() == ("wait", "No labels yet.")
+    assert filled(20).advice().action == "keep"
+    minor = CalibrationMonitor(smallest_shift=0.2)
+    minor._history = filled(70, 0, shift_from=31)._history
+    assert minor.alarm is not None
+    assert minor.advice().action == "keep"
+    assert "too little to matter" in minor.advice().reason
+    few = filled(60, 0, shift_from=1, n=4)
+    few._history.alarms.append(filled(70, 0, shift_from=31).alarms[0])
+    few._history.periods = few._history.periods[-20:]
+    assert few.advice().action in ("watch", "keep")
+
+
+def test_parts_add_up_to_the_whole_in_any_order():
+    rng = np.random.default_rng(4)
+    batches = [(period, *draw(rng, 40)) for period in range(1, 31) for _ in range(2)]
+    for independent in (False, True):
+        whole = CalibrationMonitor(independent=independent)
+        parts = [CalibrationMonitor(independent=independent) for _ in range(3)]
+        for period in range(1, 31):
+            p, y = (np.concatenate(each) for each in zip(*(b[1:] for b in batches if b[0] == period), strict=True))
+            whole.update(p, y, period=period)
+        for i, (period, p, y) in enumerate(batches):
+            parts[i % 3].update(p, y, period=period)
+        for order in ((0, 1, 2), (2, 0, 1)):
+            merged = CalibrationMonitor()
+            for i in order:
+                merged.merge(CalibrationMonitor.from_dict(json.loads(json.dumps(parts[i].to_dict()))))
+            # The slope is measured by the scores that a monitor had seen, which differ.
+            name = "mean/all rows"
+            found = (merged.e_value, whole.e_value) if independent else (merged.streams()[name], whole.streams()[name])
+            assert_allclose(*found, rtol=1e-9)
+            assert merged.summary().n == whole.summary().n
+            assert_allclose(merged.summary(7).log_loss, whole.summary(7).log_loss, rtol=1e-12)
+
+
+def test_many_periods_stay_small_and_lose_nothing_of_their_sums(tmp_path):
+    monitor = filled(1000, 5, n=30)
+    monitor.save(tmp_path / "monitor.json")
+    assert (tmp_path / "monitor.json").stat().st_size < 100_000
+    again = CalibrationMonitor.load(tmp_path / "monitor.json")
+    assert again.e_value == monitor.e_value
+    assert again.history() == monitor.history()
+    assert sum(each.n for each in monitor.history()) == 30_000
+    assert len(monitor.history()) == 80
+    assert again.to_dict() == monitor.to_dict()
+
+
+def old_state():
+    return json.loads((Path(__file__).parent / "state_of_version_1.json").read_text(encoding="utf-8"))
+
+
+def test_states_of_version_1_are_read_as_those_of_independent_rows():
+    """Written by refocal 0.1.0, which found the alarm in week 7 and e-values of .834, … 3.82e29; sorted as text."""
+    monitor = CalibrationMonitor.from_dict(old_state())
+    assert monitor.independent
+    assert (monitor.alarm, monitor.alarms[0].moved) == ("week 7", ["probabilities too low"])
+    assert [each.first for each in monitor.history()] == [f"week {i}" for i in range(1, 13)]
+    assert_allclose([value for _, value in monitor.evidence()][:3], [0.834, 0.995, 0.601], rtol=1e-3)
+    assert_allclose(monitor.e_value, 3.818814633631754e29, rtol=1e-4)
+    monitor.update([0.5], [1], period="week 13")
+    assert CalibrationMonitor.from_dict(json.loads(json.dumps(monitor.to_dict()))).summary().n == 2401
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(alpha=7),
+        lambda d: d["history"]["closed"].update(log_won=[1.0]),
+        lambda d: d["history"].update(peak="high"),
+        lambda d: d["history"]["periods"][0].update(ratios=[1.0]),
+        lambda d: d["history"]["periods"][0].update(last=3),
+    ],
+)
+def test_damaged_states_of_version_1_are_refused(damage):
+    data = old_state()
+    damage(data)
+    with pytest.raises(FormatError):
+        CalibrationMonitor.from_dict(data)
+
+
+def test_files_without_an_id_have_one_of_their_content():
+    data = old_state()
+    one, copy = CalibrationMonitor.from_dict(data), CalibrationMonitor.from_dict(data)
+    other = CalibrationMonitor.from_dict(data | {"smallest_shift": 0.01})
+    assert one.id == copy.id
+    assert one.id != other.id
+    with pytest.raises(DataError, match="Got the same monitor"):
+        one.merge(copy)
+    assert one.merge(other).summary().n == 4800
+
+
+def test_the_page_says_which_test_was_used_and_lists_alarms_and_what_is_expected():
+    monitor = filled(40, 6, shift_from=5)
+    monitor.update([0.2, 0.9], ids=["a", "b"], period=41)
+    page = render_monitor(monitor)
+    assert "by whole periods" in page
+    assert "all rows: probabilities too low" in page
+    assert f'<th scope="row">{monitor.alarm}</th>' in page
+    assert "What the predictions say without labels" in page
+    assert "Rows were declared independent" in render_monitor(filled(3, independent=True))

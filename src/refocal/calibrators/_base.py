@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import torch
 
     from refocal.nn import CalibrationLayer
+    from refocal.shift import Adaptation
 
 
 # The weight, in rows, that some calibrators spread over all classes so that no probability is 0.
@@ -296,6 +297,25 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
         return index
+
+    def adapt(self, X: Any = None, **options: Any) -> tuple[Calibrator, Adaptation]:
+        """A calibrator for rows with other class shares, from unlabelled rows or known shares, and what is known.
+
+        Options: `shares`, the new shares where they are known; `fit_rows`, labelled rows of the fit, with which it is
+        tested whether new shares explain the rows: if not, the calibrator is returned unchanged; `shares_of_fit`,
+        `costs`, `level`, `force`, `seed`. See `refocal.shift.adapt`.
+
+        >>> import numpy as np
+        >>> from refocal import TemperatureScaling
+        >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+        >>> balanced = TemperatureScaling().fit(logits, np.arange(300) % 2)  # the rarer class was oversampled
+        >>> adapted, _ = balanced.adapt(shares=[0.99, 0.01])
+        >>> bool(adapted.predict_proba(logits)[:, 1].mean() < 0.02)
+        True
+        """
+        from refocal.shift import adapt
+
+        return adapt(self, X, **options)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The share of rows whose class is predicted, as in scikit-learn; Predictions have their own labels."""

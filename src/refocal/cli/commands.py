@@ -12,6 +12,7 @@ import typer
 from typer import Option
 
 import refocal
+from refocal.cli.adapt import adapt
 from refocal.cli.calibrators import apply, fit, show
 from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
@@ -67,7 +68,7 @@ def explore(
         webbrowser.open(output.resolve().as_uri())
 
 
-COMMANDS = (demo, fit, apply, evaluate, compare, report, show, diff, decide, monitor, theory, explore)
+COMMANDS = (demo, fit, apply, evaluate, compare, report, show, diff, decide, monitor, adapt, theory, explore)
 
 app = typer.Typer(
     name="refocal",

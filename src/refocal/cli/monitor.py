@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
 import refocal
-from refocal._outputs import guard_output
+from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
@@ -67,12 +67,48 @@ def monitor(
             ),
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        Option("--cluster", metavar="NAME", help="Column with the period of each row, such as day."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        Option("--groups", metavar="NAME", help="Column with groups to watch separately."),
+    ] = None,
+    independent: Annotated[
+        bool,
+        Option(
+            "--independent",
+            help=(
+                "For a new state: rows are independent even within a period, so that an earlier alarm is possible. By "
+                "default whole periods are."
+            ),
+        ),
+    ] = False,
     alpha: Annotated[
         float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
     ] = None,
     restart: Annotated[
-        bool, Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
+        bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
     ] = False,
+    backtest: Annotated[
+        bool,
+        Option(
+            "--backtest",
+            help="Compare policies of recalibration on these past batches, in their order; the state stays as it is.",
+        ),
+    ] = False,
+    delay: Annotated[
+        int, Option("--delay", help="For --backtest: how many batches later labels are known.", min=0)
+    ] = 0,
+    recalibrated: Annotated[
+        Path | None,
+        Option(
+            "--recalibrated",
+            help="For --backtest with --calibrator: write the calibrator that the recommended policy arrives at here.",
+            **JSON_FILE,
+        ),
+    ] = None,
     fail_if_alarm: Annotated[
         bool, Option("--fail-if-alarm", help="Exit code 3 if the advice is to recalibrate.")
     ] = False,
@@ -83,6 +119,7 @@ def monitor(
     refocal monitor monday.csv --probability-column p -o monitor.html
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
+    refocal monitor year.parquet --cluster day --calibrator calibrator.json --backtest -o backtest.html
     """
     from refocal.rows.labels import label_key
 
@@ -95,9 +132,16 @@ def monitor(
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
+    if backtest:
+        _backtest(batches or [], cluster, fitted, reading, delay, output, recalibrated, calibrator)
+        return
     settings: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
+    if independent:
+        settings["independent"] = True
     if state.is_file() and settings:
-        raise UsageError(f"--alpha is for a new state; {state} has its own.")
+        raise UsageError(f"--{next(iter(settings))} is for a new state; {state} has its own.")
+    if cluster is not None and period is not None:
+        raise UsageError("--cluster names the period of each row; leave out --period.")
     watched = made.load(state) if state.is_file() else made(**settings)
     for file in merge or []:
         with about(file):
@@ -108,8 +152,10 @@ def monitor(
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
+    columns = Columns(ids, cluster, tuple(groups or ()))
     notes = [
-        _add(watched, file, period or refocal.io.files.stem_of(file), ids, fitted, reading) for file in batches or []
+        _add(watched, file, period or refocal.io.files.stem_of(file), columns, fitted, reading)
+        for file in batches or []
     ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
@@ -117,13 +163,23 @@ def monitor(
     history = watched.history()
     if output is not None and history:
         refocal.report.write_monitor_page(watched, output, title=state.stem)
+    trust = watched.trust()
     result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
+            "alarms": [asdict(alarm) for alarm in watched.alarms], "independent": watched.independent,
+            "expected": [asdict(each) for each in watched.expected()],
+            "trust": None if trust is None else trust.sentence,
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
         table = refocal.report.details.periods_table(history[-SHOWN:], watched.compared)
         print_table([name for name in table[0] if name not in LEFT_OUT], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
+    if watched.n_waiting and watched.expected():
+        last = watched.expected()[-1]
+        expected = f"accuracy {100 * last.expected_accuracy:.2f} %, log-loss {last.expected_log_loss:.4f}"
+        waiting.append(f"Expected of {last.period}, if the probabilities are right: {expected}.")
+    if trust is not None and watched.n_waiting:
+        waiting.append(trust.sentence)
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
     if output is not None and not history:
         say(f"No {output} yet: a page needs rows with labels.")
@@ -131,21 +187,77 @@ def monitor(
         raise Exit(ALARM)
 
 
+def _backtest(
+    files: list[Path],
+    cluster: str | None,
+    fitted: refocal.calibrators.Calibrator | None,
+    reading: dict[str, Any],
+    delay: int,
+    output: Path | None,
+    recalibrated: Path | None,
+    calibrator: Path | None,
+) -> None:
+    """Compare policies on past batches, and say which one is recommended."""
+    import numpy as np
+
+    from refocal.monitor.history import in_order
+
+    if not files:
+        raise UsageError("--backtest needs past batches with labels.")
+    if recalibrated is not None:
+        if fitted is None:
+            raise UsageError("--recalibrated needs the calibrator in use: name it with --calibrator.")
+        guard_output(recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
+    batches: dict[str, refocal.io.Predictions] = {}
+    for file in files:
+        groups = [*reading.get("groups", []), *([cluster] if cluster else [])]
+        raw, reader = options.read_unchecked(file, reading | ({"groups": groups} if groups else {}), fitted)
+        if raw.labels is None:
+            raise FileProblem(f"{file}: no labels. Name their column with --labels.")
+        with about(file):
+            rows = options.checked(raw, reader, fitted)
+        if cluster is None:
+            batches[refocal.io.files.stem_of(file)] = rows
+            continue
+        days = rows.groups[cluster]
+        for day in sorted({*days.tolist()}, key=in_order):
+            batches[day] = rows.take(np.flatnonzero(days == day))
+    found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=delay)
+    if output is not None:
+        refocal.report.write_backtest_page(found, output)
+    if recalibrated is not None and fitted is not None:
+        found.calibrator(fitted).save(recalibrated)
+    result(found.to_dict())
+    table = refocal.report.details.policies_table(found)
+    print_table([*table[0]], table)
+    say(found.reason, *(f"Wrote {file}." for file in (output, recalibrated) if file is not None))
+
+
+class Columns(NamedTuple):
+    """The columns of a batch besides scores and labels."""
+
+    ids: str | None
+    cluster: str | None
+    groups: tuple[str, ...]
+
+
 def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
-    period: str | None,
-    ids: str | None,
+    period: str,
+    columns: Columns,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:
-    """Add a batch, whose period is by default called as the file is; says what became of it."""
-    period = period or refocal.io.files.stem_of(file)
+    """Add a batch; says what became of it."""
+    ids = columns.ids
     groups = reading.get("groups", [])
     has_ids = ids is not None and ids in refocal.io.readers.names_in(file)
-    raw, reader = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if has_ids else reading, fitted)
+    further = [*columns.groups, *([ids] if has_ids else []), *([columns.cluster] if columns.cluster else [])]
+    if further:
+        reading = reading | {"groups": [*dict.fromkeys([*groups, *further])]}
+    raw, reader = options.read_unchecked(file, reading, fitted)
     names = raw.groups.get(str(ids))
-    raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name in groups})
     if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
     if raw.labels is None and names is None:
@@ -157,17 +269,22 @@ def _add(
         reader = replace(reader, class_names=known)
     with about(file):
         rows = options.checked(raw, reader, fitted).in_order_of(known)
+        of_rows = {name: column for name, column in rows.groups.items() if name in columns.groups}
+        clusters = rows.groups.get(columns.cluster) if columns.cluster else None
+        when: dict[str, Any] = {"period": period} if clusters is None else {"clusters": clusters.tolist()}
+        place = period if clusters is None else f"{len({*clusters.tolist()}):,} periods of {columns.cluster}"
+        rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
         if reader.positive_label is not None:  # which says what one number per row was about before
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
-            predicted = replace(rows, values=p, input="probabilities")
-            counted = f"{watched.update(predicted, period=period):,} rows counted in {period}{again}"
+            predicted = replace(rows, values=p, input="probabilities", groups=of_rows)
+            counted = f"{watched.update(predicted, **when):,} rows counted in {place}{again}"
             return f"{file}: {counted}. Read {rows.described()}."
-        watched.update(replace(rows, values=p, input="probabilities"), ids=names, period=period)
-        return f"{file}: {len(p):,} rows wait for labels in {period}. Read {rows.described()}."
+        watched.update(replace(rows, values=p, input="probabilities", groups=of_rows), ids=names, **when)
+        return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
 
 
 def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -18,39 +18,51 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
+from refocal._groups import MISSING, Groups, as_groups
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics.inputs import read_probabilities
-from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
+from refocal.monitor.advice import (
+    Advice,
+    ExpectedPerformance,
+    PresentState,
+    Trust,
+    advise,
+    expected_performance,
+    present_state,
+    trust_of,
+)
+from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, Key, WindowSummary, summary_of
+from refocal.monitor.old_states import history_of_version_1
 from refocal.rows import Predictions
 from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve, shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 64 << 20
 WAITING = ".waiting.npz"
 
 
-class Advice(NamedTuple):
-    """The advice, "recalibrate", "watch", "keep" or "wait", and the reason in a sentence.
+class Waiting(NamedTuple):
+    """A prediction that waits for its label."""
 
-    >>> CalibrationMonitor().advice().action
-    'wait'
-    """
-
-    action: str
-    reason: str
+    key: Key
+    p: Any
+    groups: dict[str, str]
+    counts: bool
+    """Whether it was made since the last recalibration."""
 
 
 class CalibrationMonitor:
     """Watches probabilities in production: of class 1 of two, or of the top class of more.
 
     Labels may come with a batch or later, matched by id. Only sums per period (a day, an hour, a batch) are kept, so
-    monitors of several machines or regions can be merged. The alarm is an e-process: for a calibrated model the
-    probability that it is ever raised is at most `alpha`, however often it is inspected.
+    monitors of several machines or regions can be merged. The evidence is an e-process of whole periods, since rows
+    that share a day are alike: for a calibrated model the probability that an alarm is ever raised is at most `alpha`,
+    however often it is inspected and whatever the rows of a period share, if that is as often too high as too low.
 
     Parameters
     ----------
@@ -63,6 +75,12 @@ class CalibrationMonitor:
     class_names : sequence of str, optional
         The names of the columns, of two the positive class second. By default those of the first batch; columns that
         get names after rows without names have come must be named here.
+    independent : bool
+        Whether rows are independent even within a period: then an earlier alarm is possible, and where it is not true,
+        false alarms are.
+    enough_labels : float
+        A period whose labels come late enters the test when this share of its rows has labels. Further labels count in
+        the test only while no other period has entered.
 
     Attributes
     ----------
@@ -72,17 +90,19 @@ class CalibrationMonitor:
         What a state is known by, whatever its file is called: the rows of a monitor are merged into another once.
     merged : dict
         The ids of all monitors whose rows this one has, and how many labelled rows each had when it was merged.
+    alarms : list of Alarm
+        All alarms, as they were when they were raised; `restart` acknowledges them.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> monitor = CalibrationMonitor()
-    >>> for day in range(1, 21):
+    >>> for day in range(1, 41):
     ...     p = rng.beta(1, 3, 500)
-    ...     shift = 0.05 if day > 10 else 0.0
+    ...     shift = 0.1 if day > 10 else 0.0
     ...     _ = monitor.update(p, rng.random(500) < p + shift, period=f"day {day:02}")
-    >>> monitor.alarm, monitor.advice().action
-    ('day 12', 'recalibrate')
+    >>> monitor.alarm, monitor.alarms[0].since, monitor.advice().action
+    ('day 23', 'day 08', 'recalibrate')
     """
 
     def __init__(
@@ -92,6 +112,8 @@ class CalibrationMonitor:
         smallest_shift: float = 0.005,
         level: float = 0.95,
         class_names: Sequence[str] | None = None,
+        independent: bool = False,
+        enough_labels: float = 0.5,
     ) -> None:
         name = type(self).__name__
         self.alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
@@ -106,49 +128,88 @@ class CalibrationMonitor:
         """Whether labels of named columns were read by name so far; None where none have come."""
         self.id = uuid.uuid4().hex
         self.merged: dict[str, int] = {}
-        self._history = History()
-        self._waiting: dict[str, tuple[Key, Any]] = {}
+        self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
+        self._history = History(independent=bool(independent))
+        self._waiting: dict[str, Waiting] = {}
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows were declared independent."""
+        return self._history.independent
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """All alarms, those of merged monitors too, as they were when they were raised."""
+        return [*self._history.alarms]
 
     @property
     def n_waiting(self) -> int:
         """How many predictions have no label yet."""
         return len(self._waiting)
 
-    def update(self, probabilities: Any, labels: Any = None, *, ids: Any = None, period: Any = None) -> int:
+    def update(
+        self,
+        probabilities: Any,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        period: Any = None,
+        clusters: Any = None,
+        groups: Any = None,
+    ) -> int:
         """Add a batch; returns the number of labelled rows added.
 
         Parameters
         ----------
         probabilities : array (N,) or (N, C), or Predictions
             What was predicted. The columns of a data frame are names of classes, which labels may be. Predictions have
-            their labels, unless `ids` are given: then they wait.
+            their labels and groups, unless `ids` are given: then they wait.
         labels : array (N,), optional
             The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
             The name of each row, for labels that come later.
         period : str, int or date, optional
             What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
-            batch is one, counted from 1.
+            batch is one, counted from 1. More rows of the last period are added to it.
+        clusters : sequence of N, optional
+            The period of each row, for a batch of several: `clusters=table["day"]`.
+        groups : array (N,), mapping or data frame, optional
+            Groups that are watched by themselves too.
         """
         function = "CalibrationMonitor.update"
+        if period is not None and clusters is not None:
+            raise ParameterError("clusters", function, expected="left out where period is given", got="both")
         if isinstance(probabilities, Predictions):
-            return self._add_predictions(probabilities, labels, ids, self._key(period, function), function)
-        p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
-        if np.size(p) == 0:
-            warn(InputWarning("an empty batch was ignored.", function=function))
-            return 0
-        columns = column_names(probabilities) if p.ndim == 2 else None
-        p, names = self._in_order(p, columns, function)
-        key = self._key(period, function)
-        if labels is not None:
-            rows = self._read(labels, p, function, names, columns)
-            self._history.add(Period.of(key, rows))
-            return len(rows.labels)
-        if ids is None:
-            raise ParameterError("ids", function, expected="given where labels are not", got="None")
-        unknown = np.zeros(len(p), dtype=np.int64)
-        rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
-        return self._wait(rows, ids, key, names, function)
+            rows, names = self._of_predictions(probabilities, labels, function)
+            given_labels = rows.labels if ids is None else None
+        else:
+            p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
+            if np.size(p) == 0:
+                warn(InputWarning("an empty batch was ignored.", function=function))
+                return 0
+            columns = column_names(probabilities) if p.ndim == 2 else None
+            p, names = self._in_order(p, columns, function)
+            given_labels = labels
+            if labels is None and ids is None:
+                raise ParameterError("ids", function, expected="given where labels are not", got="None")
+            if labels is not None:
+                rows = self._read(labels, p, function, names, columns)
+            else:
+                unknown = np.zeros(len(p), dtype=np.int64)
+                rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
+        if groups is not None:
+            rows = replace(rows, groups=as_groups(groups, len(rows), function))
+        rows = replace(rows, class_names=names)
+        keys = self._keys(period, clusters, len(rows), function)
+        if given_labels is None:
+            return self._wait(rows, ids, keys, names, function)
+        self._check_classes(rows, function)
+        self.class_names = names or self.class_names
+        parts = _by_period(keys, rows)
+        for key, part in parts:
+            self._history.predicted(key, part)
+        self._enter(parts)
+        return len(rows)
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
         """Add labels of earlier predictions; returns how many were matched.
@@ -169,13 +230,20 @@ class CalibrationMonitor:
         # Of an id that is given twice the first label counts.
         matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
         if matched:
-            keys, p = zip(*(self._waiting[name] for name in matched), strict=True)
-            rows = self._read(given[list(matched.values())], np.array(p), function, self.class_names)
-            periods = np.array(keys)
-            for key in dict.fromkeys(keys):
-                self._history.add(Period.of(key, rows.take(np.flatnonzero(periods == key))))
+            waited = [self._waiting[name] for name in matched]
+            p = np.array([entry.p for entry in waited])
+            rows = self._read(given[list(matched.values())], p, function, self.class_names)
+            rows = replace(rows, groups=_columns_of_groups(waited), class_names=self.class_names)
             for name in matched:
                 del self._waiting[name]
+            is_new = np.array([entry.counts for entry in waited])
+            if is_new.any():
+                keys = [entry.key for entry in waited if entry.counts]
+                self._enter(_by_period(keys, rows.take(np.flatnonzero(is_new))))
+            if not is_new.all():
+                n_old = np.count_nonzero(~is_new)
+                text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
+                warn(InputWarning(text, function=function))
         if len(matched) < len(names):
             text = f"{len(names) - len(matched):,} of {len(names):,} ids are not those of waiting predictions: ignored."
             warn(InputWarning(text, function=function))
@@ -216,8 +284,15 @@ class CalibrationMonitor:
         if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
             expected = "a monitor whose periods are of the same kind"
             raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
+        if self.independent != other.independent and self._history.n_rows > 0:
+            expected = (
+                "a monitor of rows that are independent, as these" if self.independent else "one of whole periods"
+            )
+            raise DataError("other", function, expected=expected, got=f"independent={other.independent}")
+        self._history.independent = other.independent
         self.merged |= other.merged | {other.id: other._history.n_rows}
-        self._history.merge(other._history)
+        self._history.merge(other._history, self.alpha)
+        self._history.alarms += [replace(alarm, monitor=alarm.monitor or other.id) for alarm in other.alarms]
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
         self.class_names = class_names
@@ -227,22 +302,21 @@ class CalibrationMonitor:
 
     @property
     def e_value(self) -> float:
-        """The evidence against calibration; above 1/alpha the alarm is raised."""
-        evidence = self.evidence()
-        return evidence[-1][1] if evidence else 1.0
+        """The evidence against calibration now; at 1/alpha an alarm is raised."""
+        return math.exp(min(self._history.log_e, LARGEST_LOG_E))
 
     @property
     def alarm(self) -> str | None:
-        """The period in which the e-value first reached 1/alpha; None if it never did."""
-        if self._history.peak.log_e >= -math.log(self.alpha):
-            return self._history.peak.period
-        return next((period for period, value in self.evidence() if value >= 1.0 / self.alpha), None)
+        """The period of the alarm that has not been acknowledged by `restart`; None if there is none."""
+        alarm = self._history.open_alarm
+        return None if alarm is None else alarm.period
 
     def summary(self, last: int | None = None) -> WindowSummary | None:
         """The `last` periods in numbers, by default all that are kept one by one; None without labelled rows."""
         if last is not None:
             check_integer(last, "last", "CalibrationMonitor.summary")
-        return summary_of(self._history.periods[-(last or 0) :], self.level)
+        labelled = [period for period in self._history.periods if period.n > 0]
+        return summary_of(labelled[-(last or 0) :], self.level, independent=self.independent)
 
     def history(self) -> list[WindowSummary]:
         """Each period in numbers, those of long ago several at a time."""
@@ -250,9 +324,37 @@ class CalibrationMonitor:
         return [each for each in summaries if each is not None]
 
     def evidence(self) -> list[tuple[str, float]]:
-        """The e-value after each of the periods that are kept one by one."""
-        values = np.exp(np.minimum(self._history.path(), 700.0)).tolist()
-        return [(str(period.last), value) for period, value in zip(self._history.periods, values, strict=True)]
+        """The e-value after each of the last periods that entered the test, in the order in which they did."""
+        return [(entry.period, math.exp(min(entry.log_e, LARGEST_LOG_E))) for entry in self._history.path]
+
+    def streams(self) -> dict[str, float]:
+        """The e-value of each of the streams that are watched: the mean, the slope, classes, groups.
+
+        >>> monitor = CalibrationMonitor()
+        >>> _ = monitor.update([0.2, 0.7], [0, 1], groups=["north", "south"])
+        >>> list(monitor.streams())
+        ['mean/all rows', 'shape/slope', 'shape/high scores', 'group/group = north', 'group/group = south']
+        """
+        test = self._history.test
+        return {name: math.exp(min(stream.log_e, LARGEST_LOG_E)) for name, stream in test.streams.items()}
+
+    def expected(self) -> list[ExpectedPerformance]:
+        """What the predictions of each period say about their own performance, and what the labels said later.
+
+        >>> monitor = CalibrationMonitor()
+        >>> _ = monitor.update([0.2, 0.7], ids=["a", "b"])
+        >>> monitor.expected()[0].expected_accuracy, monitor.expected()[0].accuracy
+        (0.75, None)
+        """
+        return [expected_performance(period) for period in self._history.periods if period.expected.n > 0]
+
+    def trust(self) -> Trust | None:
+        """How the estimates without labels did once labels came; None until three periods have some."""
+        return trust_of(self.expected(), self.level)
+
+    def present(self) -> PresentState | None:
+        """What is off in the last periods, by the scatter of these; None without labelled rows."""
+        return present_state(self._history.periods, self.level, independent=self.independent)
 
     @property
     def compared(self) -> tuple[str, str]:
@@ -260,33 +362,14 @@ class CalibrationMonitor:
         return ("mean probability", "rate") if self.n_classes == 2 else ("mean confidence", "accuracy")
 
     def advice(self) -> Advice:
-        """Whether to recalibrate now."""
-        periods = self._history.periods
-        everything = summary_of(periods, self.level)
-        if everything is None:
-            return Advice("wait", "No labels yet.")
-        alarm = self.alarm
-        if alarm is None:
-            now = self.e_value
-            needed = 1.0 / self.alpha
-            said = f"e-value {now:.3g} after {everything.n:,} rows; the alarm is at {needed:g}."
-            if now**2 < needed:
-                return Advice("keep", f"No evidence against the calibration: {said}")
-            return Advice("watch", f"The calibration may be changing: {said}")
-        recent = summary_of(periods[self._history.likely_start() :], self.level) or everything
-        what, outcome = self.compared
-        said = (
-            f"since {recent.first} ({recent.n:,} rows) {what} is {recent.mean_p:.3f} and the {outcome} "
-            f"{recent.rate.value:.3f} ({recent.rate.low:.3f} to {recent.rate.high:.3f}), ECE {100 * recent.ece:.2f} %"
-        )
-        if max(recent.ece - recent.ece_by_chance, abs(recent.bias.value)) < self.smallest_shift:
-            return Advice("keep", f"The calibration has changed, but by too little to matter: {said}.")
-        return Advice("recalibrate", f"Recalibrate now: {said}. The alarm was raised in {alarm}.")
+        """Whether to recalibrate now, by what is off in the last periods."""
+        return advise(self._history, self.alpha, self.smallest_shift, self.level, self.compared)
 
     def restart(self) -> Self:
-        """Start over after recalibration; the settings and the predictions that wait for labels are kept.
+        """Start over after recalibration: alarms are acknowledged, and the test starts anew.
 
-        The monitor has a new `id`, since its rows are new.
+        Labels of predictions that still wait are matched, but do not count: they were made before. The monitor has a
+        new `id`, since its rows are new.
 
         >>> monitor = CalibrationMonitor(alpha=0.01)
         >>> _ = monitor.update([0.2, 0.7], [0, 1])
@@ -295,28 +378,45 @@ class CalibrationMonitor:
         """
         self.id = uuid.uuid4().hex
         self.merged = {}
-        self._history = History()
+        before = self._history
+        last = str(before.periods[-1].last) if before.periods else "the start"
+        alarms = [replace(alarm, acknowledged=alarm.acknowledged or last) for alarm in before.alarms]
+        self._history = History(independent=before.independent, alarms=alarms)
+        self._waiting = {name: entry._replace(counts=False) for name, entry in self._waiting.items()}
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: less than 50 kB besides the names of classes, without predictions that wait."""
-        settings = (self.alpha, self.smallest_shift, self.level)
-        names = self.class_names
-        counts = (self.n_classes, self.n_waiting)
-        identity = (self.id, self.merged)
-        listed = None if names is None else list(names)
-        state = MonitorState(*settings, *counts, self._history, listed, *identity, self.labels_by_name)
+        """Plain values, for JSON, without predictions that wait: for two classes without groups less than 100 kB."""
+        state = MonitorState(
+            alpha=self.alpha,
+            smallest_shift=self.smallest_shift,
+            level=self.level,
+            n_classes=self.n_classes,
+            n_waiting=self.n_waiting,
+            history=self._history,
+            class_names=None if self.class_names is None else list(self.class_names),
+            id=self.id,
+            merged=self.merged,
+            labels_by_name=self.labels_by_name,
+            enough_labels=self.enough_labels,
+        )
         return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
         """The monitor that `to_dict` described."""
-        state = build(MonitorState, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
+        values = without_format(data, "a monitor", FORMAT, 1, VERSION)
+        if data["version"] == 1:
+            values = values | {"history": history_of_version_1(values.get("history"), values.get("alpha"))}
+        state = build(MonitorState, values, "monitor")
         state.history.check()
-        for periods in (state.history.old, state.history.periods):  # version 0.1.0 put day10 before day2
-            periods.sort(key=lambda period: in_order(period.last))
         try:
-            made = cls(alpha=state.alpha, smallest_shift=state.smallest_shift, level=state.level)
+            made = cls(
+                alpha=state.alpha,
+                smallest_shift=state.smallest_shift,
+                level=state.level,
+                enough_labels=state.enough_labels,
+            )
         except ParameterError as error:
             raise FormatError(str(error)) from error
         if state.n_classes is not None and state.n_classes < 2:
@@ -328,7 +428,7 @@ class CalibrationMonitor:
             raise FormatError("'merged' must have counts of rows, of 0 or more.")
         made.n_classes = state.n_classes
         made._history = state.history
-        made.id = state.id or _derived_id(state)
+        made.id = state.id or (_id_of_content(values) if state.history.n_rows > 0 else uuid.uuid4().hex)
         made.merged = state.merged
         made.class_names = None if names is None else tuple(names)
         made.labels_by_name = state.labels_by_name
@@ -349,10 +449,18 @@ class CalibrationMonitor:
         """
         beside = waiting_file(path)
         if self._waiting:
-            keys, p = zip(*self._waiting.values(), strict=True)
-            ids = np.array(list(self._waiting))
+            waiting = [*self._waiting.values()]
+            groups: dict[str, Any] = {f"group:{name}": column for name, column in _columns_of_groups(waiting).items()}
             with replace_atomically(beside) as part, part.open("wb") as file:
-                np.savez(file, monitor=self.id, ids=ids, periods=np.array(keys), probabilities=np.array(p))
+                np.savez(
+                    file,
+                    monitor=self.id,
+                    ids=np.array(list(self._waiting)),
+                    periods=np.array([entry.key for entry in waiting]),
+                    probabilities=np.array([entry.p for entry in waiting]),
+                    counts=np.array([entry.counts for entry in waiting]),
+                    **groups,
+                )
         write_atomically(path, json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False) + "\n")
         if not self._waiting:
             beside.unlink(missing_ok=True)
@@ -397,24 +505,29 @@ class CalibrationMonitor:
             got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
         raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
 
-    def _add_predictions(self, rows: Predictions, labels: Any, ids: Any, key: Key, function: str) -> int:
-        """Add rows that were checked before, with their labels."""
+    def _of_predictions(
+        self, rows: Predictions, labels: Any, function: str
+    ) -> tuple[Predictions, tuple[str, ...] | None]:
+        """Rows that were checked before, as probabilities, and the names of their columns."""
         if labels is not None:
             expected = "left out where the batch are Predictions, which have their own"
             raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
         if rows.weight is not None:
             raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
-        names = self._same_names(rows.class_names, rows.n_classes, function)
-        measured = rows.as_probabilities()
-        if ids is not None:  # labels are to come
-            return self._wait(measured, ids, key, names, function)
-        self._check_classes(measured, function)
-        self.class_names = names or self.class_names
-        self._history.add(Period.of(key, measured))
-        return len(measured)
+        return rows.as_probabilities(), self._same_names(rows.class_names, rows.n_classes, function)
+
+    def _enter(self, parts: list[tuple[Key, Predictions]]) -> None:
+        """Labelled rows, by period."""
+        waiting = Counter(entry.key for entry in self._waiting.values() if entry.counts)
+        self._history.add(parts, waiting, self.enough_labels, self.alpha)
 
     def _wait(
-        self, rows: Predictions, ids: Iterable[Any], key: Key, class_names: tuple[str, ...] | None, function: str
+        self,
+        rows: Predictions,
+        ids: Iterable[Any],
+        keys: list[Key],
+        class_names: tuple[str, ...] | None,
+        function: str,
     ) -> int:
         """Keep predictions until their labels come, by their ids."""
         names = [_id_text(name) for name in ids]
@@ -426,9 +539,22 @@ class CalibrationMonitor:
             raise DataError("ids", function, expected="different for all waiting rows", got=f"{twice!r} twice")
         self._check_classes(rows, function)
         self.class_names = class_names or self.class_names
-        self._history.add(Period.empty(key))
-        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.values, strict=True))
+        for key, part in _by_period(keys, rows):
+            self._history.predicted(key, part)
+        for i, name in enumerate(names):
+            groups = {column: str(values[i]) for column, values in rows.groups.items()}
+            self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
+
+    def _keys(self, period: Any, clusters: Any, n_rows: int, function: str) -> list[Key]:
+        """The period of each row."""
+        if clusters is None:
+            return [self._key(period, function)] * n_rows
+        values = list(clusters)
+        if len(values) != n_rows:
+            raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
+        known: dict[Any, Key] = {value: self._key(value, function) for value in dict.fromkeys(values)}
+        return [known[value] for value in values]
 
     def _order_of_classes(self, other: CalibrationMonitor) -> tuple[str, ...]:
         """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
@@ -542,6 +668,23 @@ class MonitorState:
     """Files of version 0.1.0 have none."""
     merged: dict[str, int] = field(default_factory=dict)
     labels_by_name: bool | None = None
+    enough_labels: float = 0.5
+
+
+def _by_period(keys: list[Key], rows: Predictions) -> list[tuple[Key, Predictions]]:
+    """The rows of each period."""
+    distinct = [*dict.fromkeys(keys)]
+    if len(distinct) == 1:
+        return [(distinct[0], rows)]
+    number = {key: i for i, key in enumerate(distinct)}
+    index = np.array([number[key] for key in keys])
+    return [(key, rows.take(np.flatnonzero(index == i))) for i, key in enumerate(distinct)]
+
+
+def _columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
+    """The groups of predictions that wait, by column."""
+    names = dict.fromkeys(name for entry in waiting for name in entry.groups)
+    return {name: np.array([entry.groups.get(name, MISSING) for entry in waiting]) for name in names}
 
 
 def waiting_file(state: str | os.PathLike[str]) -> Path:
@@ -554,7 +697,7 @@ def waiting_file(state: str | os.PathLike[str]) -> Path:
     return path.with_name(path.name + WAITING)
 
 
-def _read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, tuple[Key, Any]]:
+def _read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]:
     """The predictions that wait, by id; refused if they are those of another state."""
     contents = open_arrays(str(file))
     ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
@@ -564,7 +707,19 @@ def _read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, tuple[K
         raise FormatError(f"{file.name} holds the waiting predictions of another monitor.")
     if len(ids) != n_waiting:
         raise FormatError(f"{file.name} must hold {n_waiting:,} waiting predictions. Got {len(ids):,} instead.")
-    return {str(name): (key, row) for name, key, row in zip(ids, keys.tolist(), p, strict=True)}
+    counts = np.asarray(contents.get("counts")) if "counts" in contents.names else np.ones(len(ids), dtype=bool)
+    columns = {
+        name.removeprefix("group:"): np.asarray(contents.get(name))
+        for name in contents.names
+        if name.startswith("group:")
+    }
+    if any(len(values) != len(ids) for values in (counts, *columns.values())):
+        raise FormatError(f"{file.name} must hold as many groups as ids.")
+    made = {}
+    for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
+        groups = {column: str(values[i]) for column, values in columns.items()}
+        made[str(name)] = Waiting(key, p[i], groups, counts=bool(counts[i]))
+    return made
 
 
 def _id_text(value: Any) -> str:
@@ -578,11 +733,6 @@ def _id_text(value: Any) -> str:
     return str(value)
 
 
-def _derived_id(state: MonitorState) -> str:
-    """The id of a file that has none: copies of the file have the same one.
-
-    Without rows all files are alike, but nothing counts twice if they are merged: each gets an id of its own.
-    """
-    if state.history.n_rows == 0:
-        return uuid.uuid4().hex
-    return hashlib.sha256(json.dumps(asdict(state), sort_keys=True).encode()).hexdigest()[:32]
+def _id_of_content(values: dict[str, Any]) -> str:
+    """The id of a file that has none: copies of the file have the same one."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]

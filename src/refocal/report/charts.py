@@ -17,7 +17,7 @@ from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import BALANCE, NAMED
 from refocal.metrics import METRICS, Interval
-from refocal.monitor import CalibrationMonitor, WindowSummary
+from refocal.monitor import Backtest, CalibrationMonitor, WindowSummary
 from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
@@ -371,6 +371,17 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
     plot.marks.append(Line(plot.x, [alarm, alarm], Color.SECOND, 1.4, "6 4"))
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
+    return plot
+
+
+def savings(found: Backtest, policy: str) -> Plot:
+    """The log-loss that a policy has saved against keeping the calibrator, summed over the rows so far."""
+    n_rows = np.array(found.n_rows)
+    saved = np.cumsum(n_rows * (np.array(found.result("keep").path) - np.array(found.result(policy).path))).tolist()
+    tips = [f"{period}: {value:+.2f}" for period, value in zip(found.periods, saved, strict=True)]
+    plot = _over_periods((found.periods[0], found.periods[-1]), saved, "log-loss saved", tips, also=(0.0,))
+    plot.marks.append(Line(plot.x, [0.0, 0.0], Color.SECOND, 1.4, "6 4"))
+    plot.description = f"The log-loss that {policy} has saved after each batch; {saved[-1]:+.2f} in all."
     return plot
 
 

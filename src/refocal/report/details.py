@@ -15,7 +15,8 @@ from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
-from refocal.monitor import WindowSummary
+from refocal.monitor import Alarm, Backtest, CalibrationMonitor, ExpectedPerformance, WindowSummary
+from refocal.shift import Adaptation, Performance
 
 
 class Terms(NamedTuple):
@@ -157,6 +158,102 @@ def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -
             "by chance %": percent(each.ece_by_chance),
         }
         for each in history
+    ]
+
+
+def alarms_table(alarms: Sequence[Alarm]) -> list[dict[str, str]]:
+    """The alarms of a monitor as rows of text."""
+    return [
+        {
+            "alarm": alarm.period,
+            "e-value": f"{alarm.e_value:.3g}",
+            "rows": f"{alarm.n_rows:,}",
+            "what moved": "; ".join(alarm.moved),
+            "since about": alarm.since,
+            "acknowledged": alarm.acknowledged or "no",
+        }
+        for alarm in alarms
+    ]
+
+
+def streams_table(monitor: CalibrationMonitor) -> list[dict[str, str]]:
+    """The streams of a monitor with their e-values, largest first."""
+    streams = sorted(monitor.streams().items(), key=lambda entry: -entry[1])
+    return [{"stream": name.replace("/", ": ", 1), "e-value": f"{e_value:.3g}"} for name, e_value in streams]
+
+
+def expected_table(expected: Sequence[ExpectedPerformance]) -> list[dict[str, str]]:
+    """What the predictions of periods say about their performance, and what labels said."""
+    return [
+        {
+            "period": each.period,
+            "rows": f"{each.n_predicted:,}",
+            "labelled": f"{each.n_labelled:,}",
+            "expected accuracy %": percent(each.expected_accuracy),
+            "accuracy %": "" if each.accuracy is None else percent(each.accuracy),
+            "expected log-loss": f"{each.expected_log_loss:.4f}",
+            "log-loss": "" if each.log_loss is None else f"{each.log_loss:.4f}",
+        }
+        for each in expected
+    ]
+
+
+def shares_table(found: Adaptation) -> list[dict[str, str]]:
+    """The class shares before and after an adaptation."""
+    columns = zip(found.classes, found.shares_of_fit, found.shares, found.low, found.high, strict=True)
+    interval = f"{100 * found.level:g} % interval"
+    return [
+        {
+            "class": name,
+            "share of the fit %": percent(before),
+            "share now %": percent(now),
+            interval: f"{percent(low)} – {percent(high)}",
+        }
+        for name, before, now, low, high in columns
+    ]
+
+
+def performance_table(performance: Performance) -> list[dict[str, str]]:
+    """What to expect of rows without labels."""
+    measures = {
+        "accuracy": performance.accuracy,
+        "log-loss": performance.log_loss,
+        "Brier score": performance.brier_score,
+        "AUC": performance.roc_auc,
+        "cost": performance.cost,
+    }
+    return [
+        {
+            "measure": name,
+            "expected": f"{found.value:.4f}",
+            f"{100 * found.level:g} % interval": f"{found.low:.4f} – {found.high:.4f}",
+        }
+        for name, found in measures.items()
+        if found is not None
+    ]
+
+
+def performance_sentence(performance: Performance) -> str:
+    """The same in a line, for the terminal."""
+    accuracy, log_loss = performance.accuracy, performance.log_loss
+    return (
+        f"Expected on {performance.n_rows:,} rows, if the probabilities are right: "
+        f"accuracy {percent(accuracy.value)} % ({percent(accuracy.low)} – {percent(accuracy.high)}), "
+        f"log-loss {log_loss.value:.4f} ({log_loss.low:.4f} – {log_loss.high:.4f})."
+    )
+
+
+def policies_table(found: Backtest) -> list[dict[str, str]]:
+    """The policies of a backtest, best first."""
+    return [
+        {
+            "policy": f"{result.name} (recommended)" if result.name == found.recommended else result.name,
+            "log-loss": f"{result.log_loss:.4f}",
+            "to keeping": f"{result.difference.value:+.4f}",
+            "interval": f"{result.difference.low:+.4f} – {result.difference.high:+.4f}",
+            "accuracy %": percent(result.accuracy),
+        }
+        for result in found.results
     ]
 
 

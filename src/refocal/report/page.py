@@ -15,8 +15,9 @@ from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.errors import DataError, ShapeError
 from refocal.evaluate import Evaluation, check_requirements, summary
-from refocal.monitor import CalibrationMonitor
+from refocal.monitor import Backtest, CalibrationMonitor
 from refocal.report import charts, details
+from refocal.shift import Adaptation
 
 ENVIRONMENT = environment("report/templates")
 # What the templates read an evaluation with.
@@ -134,6 +135,16 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
     return fill("monitor.html", title=title, monitor=monitor, history=history)
+
+
+def write_adaptation_page(found: Adaptation, path: str | os.PathLike[str], *, title: str = "calibrator") -> None:
+    """Write the page of an adaptation to new class shares, whole or not at all."""
+    write_atomically(path, fill("adaptation.html", title=title, found=found))
+
+
+def write_backtest_page(found: Backtest, path: str | os.PathLike[str], *, title: str = "calibrator") -> None:
+    """Write the page of a backtest of policies, whole or not at all."""
+    write_atomically(path, fill("backtest.html", title=title, found=found))
 
 
 def notebook_view(evaluation: Evaluation) -> str:

@@ -1,0 +1,111 @@
+"""`refocal adapt`: a calibrator for new class shares, from rows without labels or from known shares."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Exit, Option
+
+import refocal
+from refocal._outputs import CALIBRATOR, guard_output
+from refocal.cli import options
+from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
+from refocal.cli.printing import print_table, result, say
+from refocal.cli.run import UsageError
+from refocal.errors import InputWarning
+
+REFUSED = 3
+SHOWN = 20
+
+
+def adapt(
+    calibrator: Annotated[Path, Argument(metavar="CALIBRATOR", help="Written by refocal fit.")],
+    rows: Annotated[
+        Path | None, Argument(metavar="ROWS", help="New rows, as apply reads them; labels are not looked at.")
+    ] = None,
+    *,
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **JSON_FILE)] = Path("adapted.json"),
+    fit_rows: Annotated[
+        Path | None,
+        Option(
+            "--fit-rows",
+            help="The labelled rows of the fit: it is tested whether new shares explain the new rows.",
+        ),
+    ] = None,
+    shares: Annotated[
+        str | None,
+        Option("--shares", metavar="S,S,…", help="The new class shares, where they are known: 0.99,0.01 or cat=0.3,…"),
+    ] = None,
+    shares_of_fit: Annotated[
+        str | None, Option("--shares-of-fit", metavar="S,S,…", help="Those of the fit; default: the calibrator knows.")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Adapt even where new shares do not explain the rows.")] = False,
+    report: Annotated[Path | None, Option("--report", help="Write a page here.", **HTML_FILE)] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Also replace a JSON file that is no calibrator.")] = False,
+    scores: ScoreOptions,
+) -> None:
+    """Adapt a calibrator to new class shares, without labels. Exit code 3 if something else than shares has changed.
+
+    refocal adapt calibrator.json new.parquet -o adapted.json --fit-rows val.npz
+    refocal adapt calibrator.json --shares 0.99,0.01 -o adapted.json
+    """
+    read = [file for file in (rows, fit_rows) if file is not None]
+    function = "refocal adapt"
+    guard_output(output, read, files=[calibrator], kind=CALIBRATOR, overwrite=overwrite, function=function)
+    if report is not None:
+        guard_output(report, read, files=[calibrator, output], argument="report", function=function)
+    if rows is None and shares is None:
+        raise UsageError("Give rows without labels, or the new shares with --shares.")
+    fitted = options.load_calibrator(calibrator)
+    reading = scores.applied_to(fitted)
+    new = None if rows is None else _read(rows, reading, fitted, labelled=False)
+    known = None if fit_rows is None else _read(fit_rows, reading, fitted, labelled=True)
+    given: dict[str, Any] = {"fit_rows": known, "force": force}
+    given |= {"shares": _shares(shares, "--shares"), "shares_of_fit": _shares(shares_of_fit, "--shares-of-fit")}
+    with warnings.catch_warnings(), about(rows or calibrator):
+        warnings.simplefilter("ignore", InputWarning)
+        adapted, found = fitted.adapt(new, **given)
+    if not found.refused:
+        adapted.save(output)
+    if report is not None:
+        refocal.report.write_adaptation_page(found, report, title=calibrator.stem)
+    result({**found.to_dict(), "output": None if found.refused else str(output)})
+    table = refocal.report.details.shares_table(found)
+    print_table([*table[0]], table[:SHOWN])
+    if found.performance is not None:
+        say(refocal.report.details.performance_sentence(found.performance))
+    if found.label_shift is not None and not found.refused:
+        say(f"New shares explain the rows (p = {found.label_shift.p_value:.2g}).")
+    elif rows is not None and fit_rows is None:
+        say("Whether new shares explain the rows was not tested: name the rows of the fit with --fit-rows.")
+    if found.refused:
+        say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
+        raise Exit(REFUSED)
+    say(f"Wrote {output}{f' and {report}' if report else ''}.")
+
+
+def _read(
+    file: Path, reading: dict[str, Any], fitted: refocal.calibrators.Calibrator, *, labelled: bool
+) -> refocal.io.Predictions:
+    """The rows of a file."""
+    raw, reader = options.read_unchecked(file, reading, fitted)
+    with about(file):
+        if labelled and raw.labels is None:
+            raise UsageError(f"{file}: no labels; name their column with --labels.")
+        return options.checked(raw if labelled else raw._replace(labels=None), reader, fitted)
+
+
+def _shares(text: str | None, option: str) -> Any:
+    """Numbers with commas between them, perhaps by the names of classes."""
+    if text is None:
+        return None
+    try:
+        if "=" in text:
+            pairs = [part.split("=", 1) for part in text.split(",")]
+            return {name.strip(): float(value) for name, value in pairs}
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        expected = f"{option} must be numbers with commas between them, one for each class, or cat=0.3,dog=0.7"
+        raise UsageError(f"{expected}. Got {text!r} instead.") from None

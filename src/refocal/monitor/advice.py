@@ -1,0 +1,196 @@
+"""What is off now, by how much, and whether acting on it is expected to help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from refocal.monitor.history import History, Period, WindowSummary, summary_of
+
+# The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
+PRESENT_ROWS = 1_000
+PRESENT_PERIODS = 10
+# A refit on fewer rows, even if it is shrunk towards the calibrator in use, is as likely to harm as to help.
+LEAST_ROWS = 200
+
+
+class Advice(NamedTuple):
+    """The advice, "recalibrate", "watch", "keep" or "wait", and the reason in a sentence.
+
+    >>> from refocal.monitor import CalibrationMonitor
+    >>> CalibrationMonitor().advice().action
+    'wait'
+    """
+
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PresentState:
+    """The last periods: their measures, and z of the mean and of the slope, by the scatter of periods."""
+
+    window: WindowSummary
+    n_periods: int
+    z_mean: float
+    """Of Σ (y - p): above 0 probabilities are too low."""
+    z_slope: float
+    """Of Σ (η - mean η)(y - p): below 0 probabilities are too extreme."""
+    threshold: float
+    """|z| beyond which a difference is clear."""
+    gain: float
+    """The expected fall of the log-loss per row by correcting the mean, less the price of estimating it."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the mean or the slope differs clearly."""
+        return max(abs(self.z_mean), abs(self.z_slope)) > self.threshold
+
+
+def present_state(periods: list[Period], level: float, *, independent: bool) -> PresentState | None:
+    """The state of the last periods with labels; None if there are none.
+
+    z = Σ_t r_t / √max(m/(m-1) Σ_t (r_t - r̄)², Σ_t v_t) of the residuals r_t of m periods, whose variances are v_t if
+    rows are independent. Correcting a mean lowers the log-loss of as many new rows by about (z² - 1)/2 together, where
+    1 is the price of estimating it.
+    """
+    labelled = [period for period in periods if period.n > 0]
+    chosen: list[Period] = []
+    for period in reversed(labelled):
+        if len(chosen) >= PRESENT_PERIODS and sum(each.n for each in chosen) >= PRESENT_ROWS:
+            break
+        chosen.insert(0, period)
+    window = summary_of(chosen, level, independent=independent)
+    if window is None:
+        return None
+    z_mean = _z(chosen, "mean/all rows")
+    if independent:
+        z_mean = -window.bias.value / max(window.bias.standard_error, 1e-12)
+    z_slope = 0.0 if independent else _z(chosen, "shape/slope")
+    degrees = max(len(chosen) - 1, 1)
+    threshold = float(student.ppf(0.5 + 0.5 * level, degrees)) if not independent else 1.96
+    gain = (z_mean**2 - 1.0) / (2.0 * window.n)
+    return PresentState(window, len(chosen), z_mean, z_slope, threshold, gain)
+
+
+def _z(periods: list[Period], stream: str) -> float:
+    pairs = np.array([period.sums.get(stream, [0.0, 0.0]) for period in periods])
+    m = len(pairs)
+    residual = pairs[:, 0]
+    deviation = residual - residual.mean()
+    scatter = m / (m - 1) * float(deviation @ deviation) if m > 1 else 0.0
+    return float(residual.sum()) / math.sqrt(max(scatter, float(pairs[:, 1].sum()), 1e-12))
+
+
+def advise(history: History, alpha: float, smallest_shift: float, level: float, compared: tuple[str, str]) -> Advice:
+    """What to do now: an alarm says that something has changed, the last periods what is off today."""
+    now = present_state(history.periods, level, independent=history.independent)
+    if now is None:
+        return Advice("wait", "No labels yet.")
+    window = now.window
+    alarm = history.open_alarm
+    what, outcome = compared
+    rate = window.rate
+    seen = (
+        f"in the last {now.n_periods} periods ({window.first} to {window.last}, {window.n:,} rows) the {what} is "
+        f"{window.mean_p:.3f} and the {outcome} {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}), "
+        f"ECE {100 * window.ece:.2f} %"
+    )
+    e_value = math.exp(min(history.log_e, 700.0))
+    if alarm is None:
+        evidence = f"e-value {e_value:.3g} after {history.n_entered:,} rows; the alarm is at {1.0 / alpha:g}."
+        if e_value**2 < 1.0 / alpha:
+            return Advice("keep", f"No evidence against the calibration: {evidence}")
+        return Advice("watch", f"The calibration may be changing: {evidence}")
+    raised = f"The alarm was raised in {alarm.period} ({'; '.join(alarm.moved)})"
+    shift = max(window.ece - window.ece_by_chance, abs(window.bias.value))
+    if not now.is_off or (now.gain <= 0.0 and abs(now.z_slope) <= now.threshold):
+        return Advice("keep", f"{raised}, but nothing is clearly off now: {seen}. If it was dealt with, restart.")
+    if shift < smallest_shift:
+        return Advice("keep", f"The calibration has changed, but by too little to matter: {seen}. {raised}.")
+    if window.n < LEAST_ROWS:
+        return Advice("watch", f"{raised}; {seen}. With {LEAST_ROWS} labelled rows a recalibration would pay.")
+    means = (
+        "shift the intercept" if abs(now.z_slope) <= now.threshold else "refit, shrunk towards the calibrator in use"
+    )
+    expected = f"; the log-loss would fall by about {now.gain:.4f} a row" if now.gain > 0.0 else ""
+    return Advice("recalibrate", f"Recalibrate now ({means}): {seen}{expected}. {raised}.")
+
+
+@dataclass(frozen=True)
+class ExpectedPerformance:
+    """A period: what the predictions say about their performance if they are calibrated, and what labels said."""
+
+    period: str
+    n_predicted: int
+    n_labelled: int
+    expected_accuracy: float
+    expected_log_loss: float
+    accuracy: float | None
+    """Of the labelled rows; None without any."""
+    log_loss: float | None
+    expected_accuracy_of_labelled: float | None
+    expected_log_loss_of_labelled: float | None
+
+
+def expected_performance(period: Period) -> ExpectedPerformance:
+    """The second line of a monitor, which needs no labels."""
+    expected = period.expected
+    n = period.n
+    return ExpectedPerformance(
+        period=str(period.first),
+        n_predicted=expected.n,
+        n_labelled=n,
+        expected_accuracy=expected.correct / expected.n,
+        expected_log_loss=expected.log_loss / expected.n,
+        accuracy=expected.n_correct / n if n else None,
+        log_loss=period.log_loss / n if n else None,
+        expected_accuracy_of_labelled=expected.labelled_correct / n if n else None,
+        expected_log_loss_of_labelled=expected.labelled_log_loss / n if n else None,
+    )
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How the estimates without labels did once labels came: realised less expected, with intervals over periods."""
+
+    n_periods: int
+    accuracy: float
+    accuracy_margin: float
+    log_loss: float
+    log_loss_margin: float
+
+    @property
+    def sentence(self) -> str:
+        """Whether the estimates could be trusted."""
+        off = abs(self.accuracy) > self.accuracy_margin or abs(self.log_loss) > self.log_loss_margin
+        said = "could not be trusted" if off else "could be trusted"
+        return (
+            f"Estimates without labels {said}: over {self.n_periods} periods the accuracy was "
+            f"{100 * self.accuracy:+.2f} ± {100 * self.accuracy_margin:.2f} points from what was expected, the "
+            f"log-loss {self.log_loss:+.4f} ± {self.log_loss_margin:.4f}."
+        )
+
+
+def trust_of(periods: list[ExpectedPerformance], level: float) -> Trust | None:
+    """The score of the estimates of periods that have labels now; None for fewer than three."""
+    known = [period for period in periods if period.accuracy is not None]
+    m = len(known)
+    if m < 3:
+        return None
+    n = np.array([period.n_labelled for period in known], dtype=np.float64)
+    quantile = float(student.ppf(0.5 + 0.5 * level, m - 1))
+
+    def mean_and_margin(differences: list[float]) -> tuple[float, float]:
+        d = np.array(differences)
+        mean = float(n @ d / n.sum())
+        deviation = n * (d - mean)
+        return mean, quantile * math.sqrt(m / (m - 1) * float(deviation @ deviation)) / float(n.sum())
+
+    accuracy = mean_and_margin([(each.accuracy or 0.0) - (each.expected_accuracy_of_labelled or 0.0) for each in known])
+    log_loss = mean_and_margin([(each.log_loss or 0.0) - (each.expected_log_loss_of_labelled or 0.0) for each in known])
+    return Trust(m, *accuracy, *log_loss)

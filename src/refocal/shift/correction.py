@@ -1,0 +1,323 @@
+"""A calibrator brought up to date by some labelled rows, shrunk towards what it was.
+
+    p' ∝ exp(b l + a),    a ~ N(0, σ_a²) for each class, b ~ N(1, σ_b²)
+
+of its log-probabilities l: the intercepts a and the slope b of largest posterior. Rows that share a period are worth
+less than independent ones: with clusters the likelihood is divided by the design effect, the mean over clusters of
+x_t², where x_t is the standardised number of events of cluster t less what is expected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from refocal._arrays import Indices, Matrix, Vector
+from refocal._validation import check_number
+from refocal.calibrators import Calibrator
+from refocal.errors import ParameterError, ShapeError
+from refocal.maps.steps import Offset, Temperature
+from refocal.rows import Predictions
+from refocal.shift.belief import softmax
+from refocal.shift.rows import check_plain, followed_by, labels_of, log_probabilities
+
+# A slope is at least this: probabilities are not turned round.
+LEAST_SLOPE = 0.05
+# Newton's steps, halvings of one, and the fall of the objective, in units of log-likelihood, that is not worth another.
+MOST_STEPS = 30
+MOST_HALVINGS = 20
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Prior:
+    """How far the intercepts and the slope may be expected to have moved, as standard deviations."""
+
+    intercept: float = 0.5
+    slope: float = 0.25
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A slope b and the intercepts a (C,) of log-probabilities.
+
+    >>> Correction.none(2).apply(np.log([[0.25, 0.75]])).round(3)
+    array([[-1.386, -0.288]])
+    """
+
+    slope: float
+    intercept: Vector
+
+    @classmethod
+    def none(cls, n_classes: int) -> Correction:
+        """That which changes nothing."""
+        return cls(1.0, np.zeros(n_classes))
+
+    def apply(self, log_p: Matrix) -> Matrix:
+        """The corrected log-probabilities."""
+        scores = self.slope * log_p + self.intercept
+        return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+    def behind(self, calibrator: Calibrator) -> Calibrator:
+        """The calibrator with the correction behind its own steps."""
+        steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
+        notes = {"updated": {"slope": self.slope, "intercept": self.intercept.tolist()}}
+        return followed_by(calibrator, steps, notes)
+
+
+def fit_correction(
+    log_p: Matrix,
+    labels: Indices,
+    weight: Vector,
+    start: Correction,
+    prior: Prior,
+    *,
+    intercept_only: bool = False,
+    first: Correction | None = None,
+) -> Correction:
+    """The correction of largest posterior, whose prior is centred at `start`; the search begins at `first`.
+
+    Newton's method on Σ w (log Σ exp(b l + a) - b l_y - a_y) + (a - a⁰)²/2σ_a² + (b - b⁰)²/2σ_b², which is convex:
+    steps are halved until it falls.
+    """
+    n_classes = log_p.shape[1]
+    centre = np.append(start.intercept, start.slope)
+    precision = np.array([1.0 / prior.intercept**2] * n_classes + [1.0 / prior.slope**2])
+    point = centre if first is None else np.append(first.intercept, first.slope)
+    if intercept_only:
+        point = np.append(point[:n_classes], start.slope)
+    rows = np.arange(len(labels))
+
+    def cost(x: Vector) -> float:
+        scores = x[n_classes] * log_p + x[:n_classes]
+        total = np.logaddexp.reduce(scores, axis=1)
+        moved = x - centre
+        return float(weight @ (total - scores[rows, labels])) + 0.5 * float(precision @ moved**2)
+
+    present = cost(point)
+    for _ in range(MOST_STEPS):
+        gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
+        gradient = gradient - precision * (point - centre)
+        information = information + np.diag(precision)
+        if intercept_only:
+            gradient[n_classes] = 0.0
+            information[n_classes, :n_classes] = 0.0
+            information[:n_classes, n_classes] = 0.0
+        step = np.linalg.solve(information, gradient)
+        # Twice the fall that the quadratic model promises.
+        promised = float(step @ gradient)
+        if promised < TOLERANCE:
+            break
+        for _ in range(MOST_HALVINGS):
+            proposed = point + step
+            proposed[n_classes] = max(proposed[n_classes], LEAST_SLOPE)
+            value = cost(proposed)
+            if value <= present:
+                break
+            step = 0.5 * step
+        else:
+            break
+        point = proposed
+        present = value
+    intercept = point[:n_classes]
+    return Correction(float(point[n_classes]), intercept - intercept.mean())
+
+
+def log_likelihood_derivatives(x: Vector, log_p: Matrix, labels: Indices, weight: Vector) -> tuple[Vector, Matrix]:
+    """The gradient and minus the Hessian of Σ w log p'_y in (a, b), (C + 1,) and (C + 1, C + 1)."""
+    n = log_p.shape[1]
+    p = softmax(x[n] * log_p + x[:n])
+    weighted = weight[:, None] * p
+    mean = np.sum(p * log_p, axis=1, keepdims=True)
+    centred = log_p - mean
+    of_label = log_p[np.arange(len(labels)), labels] - mean[:, 0]
+    gradient = np.append(np.bincount(labels, weight, n) - weighted.sum(axis=0), float(weight @ of_label))
+    information = np.zeros((n + 1, n + 1))
+    information[:n, :n] = np.diag(weighted.sum(axis=0)) - weighted.T @ p
+    information[:n, n] = np.sum(weighted * centred, axis=0)
+    information[n, :n] = information[:n, n]
+    information[n, n] = float(np.sum(weighted * centred**2))
+    return gradient, information
+
+
+def design_effect(log_p: Matrix, labels: Indices, clusters: Indices) -> float:
+    """The mean of x_t² over clusters, at least 1: how many rows of a cluster are worth an independent one.
+
+    x_t = Σ (y - p) / √Σ p (1 - p) of class 1 of two, or of the top class, less its mean, which is what a correction is
+    for.
+    """
+    p = np.exp(log_p)
+    if p.shape[1] == 2:
+        event = p[:, 1]
+        happened = labels == 1
+    else:
+        event = p.max(axis=1)
+        happened = p.argmax(axis=1) == labels
+    n_clusters = int(clusters.max()) + 1
+    residual = np.bincount(clusters, happened - event, n_clusters)
+    variance = np.bincount(clusters, event * (1.0 - event), n_clusters)
+    known = variance > 0.0
+    if np.count_nonzero(known) < 2:
+        return 1.0
+    bias = residual[known].sum() / variance[known].sum()
+    x = (residual[known] - bias * variance[known]) / np.sqrt(variance[known])
+    return max(1.0, float(x @ x) / (np.count_nonzero(known) - 1))
+
+
+def update(
+    calibrator: Calibrator,
+    rows: Any,
+    labels: Any = None,
+    *,
+    clusters: Any = None,
+    intercept_only: bool = False,
+    prior: Prior | None = None,
+) -> Calibrator:
+    """The calibrator after some newly labelled rows, shrunk towards what it was: 200 rows are enough.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted.
+    rows : array, data frame or Predictions
+        As `predict_proba` takes them; Predictions have their labels.
+    labels : array (N,), optional
+        The labels of rows that are no Predictions.
+    clusters : sequence of N, optional
+        The day, or whatever rows share: rows of one cluster count less.
+    intercept_only : bool
+        Whether the slope stays.
+    prior : Prior, optional
+        How far the intercepts and the slope may have moved.
+
+    >>> from refocal import LogisticCalibration
+    >>> rng = np.random.default_rng(0)
+    >>> log_odds = rng.normal(size=3000)
+    >>> y = rng.random(3000) < 1 / (1 + np.exp(-log_odds))
+    >>> calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:2000], y[:2000])
+    >>> later = rng.random(1000) < 1 / (1 + np.exp(-log_odds[2000:] - 0.8))
+    >>> updated = update(calibrator, log_odds[2000:2200], later[:200])
+    >>> from refocal.metrics import log_loss
+    >>> before, after = (
+    ...     log_loss(later[200:].astype(int), each.predict_log_proba(log_odds[2200:])) for each in (calibrator, updated)
+    ... )
+    >>> bool(after < before - 0.02)
+    True
+    """
+    function = "update"
+    check_plain(calibrator, function)
+    prior = prior or Prior()
+    check_number(prior.intercept, "prior.intercept", function, above=0.0)
+    check_number(prior.slope, "prior.slope", function, above=0.0)
+    checked = _labelled(calibrator, rows, labels, function)
+    log_p = log_probabilities(calibrator, checked, function)
+    numbers = labels_of(calibrator, checked, function)
+    weight = checked.weights
+    if clusters is not None:
+        values = np.asarray(clusters)
+        if values.shape != (len(numbers),):
+            raise ShapeError("clusters", function, expected=f"({len(numbers)},)", got=f"shape {values.shape}")
+        codes = np.unique(values, return_inverse=True)[1]
+        weight = weight / design_effect(log_p, numbers, codes)
+    start = Correction.none(log_p.shape[1])
+    return fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only).behind(calibrator)
+
+
+def _labelled(calibrator: Calibrator, rows: Any, labels: Any, function: str) -> Predictions:
+    """Rows with labels, read by the gate as those of any other function."""
+    if isinstance(rows, Predictions):
+        if labels is not None:
+            expected = "left out where the rows are Predictions, which have their own"
+            raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
+        return rows
+    if labels is None:
+        raise ParameterError("labels", function, expected="given where the rows are no Predictions", got="None")
+    made = {
+        "logits": Predictions.from_logits,
+        "log-odds": Predictions.from_log_odds,
+        "probabilities": Predictions.from_probabilities,
+    }
+    names = None
+    if calibrator.classes_.dtype.kind not in "iub":
+        names = tuple(str(name) for name in calibrator.classes_)
+    return made[calibrator.input](rows, labels, class_names=names)
+
+
+@dataclass
+class OnlineUpdate:
+    """A correction that follows a stream in one pass and bounded memory, with forgetting.
+
+    The posterior of the intercepts and the slope is kept as a mean and a precision; before each batch it falls back
+    towards the prior by a factor that halves it in `half_life` batches, and Newton's steps on the batch move it.
+
+    >>> rng = np.random.default_rng(0)
+    >>> online = OnlineUpdate(2)
+    >>> for _ in range(40):
+    ...     p = rng.beta(2, 3, 200)
+    ...     log_p = np.log(np.stack([1 - p, p], axis=1))
+    ...     y = rng.random(200) < 1 / (1 + np.exp(-np.log(p / (1 - p)) - 0.5))
+    ...     _ = online.partial_fit(log_p, y.astype(int))
+    >>> shift = online.correction.intercept
+    >>> bool(0.35 < shift[1] - shift[0] < 0.65)
+    True
+    """
+
+    n_classes: int
+    half_life: float = 20.0
+    prior: Prior = field(default_factory=Prior)
+
+    def __post_init__(self) -> None:
+        check_number(self.half_life, "half_life", "OnlineUpdate", above=0.0)
+        variances = [self.prior.intercept**2] * self.n_classes + [self.prior.slope**2]
+        self._prior_precision: Matrix = np.diag(1.0 / np.array(variances))
+        self._centre: Vector = np.append(np.zeros(self.n_classes), 1.0)
+        self._mean = self._centre.copy()
+        self._precision = self._prior_precision.copy()
+        self._squares = 1.0
+        self._count = 1.0
+        self._last_x: float | None = None
+
+    @property
+    def correction(self) -> Correction:
+        """The present one."""
+        intercept = self._mean[: self.n_classes]
+        return Correction(max(float(self._mean[self.n_classes]), LEAST_SLOPE), intercept - intercept.mean())
+
+    def partial_fit(self, log_p: Matrix, labels: Indices) -> Self:
+        """A batch of log-probabilities of the calibrator and their labels."""
+        if len(labels) == 0:
+            return self
+        kept = 0.5 ** (1.0 / self.half_life)
+        weighted = kept * self._precision @ self._mean + (1.0 - kept) * self._prior_precision @ self._centre
+        precision = kept * self._precision + (1.0 - kept) * self._prior_precision
+        mean = np.linalg.solve(precision, weighted)
+        corrected = self.correction.apply(log_p)
+        x = _standardised_events(corrected, labels)
+        if self._last_x is not None:
+            # Half the squared difference of neighbours, which a lasting bias does not raise.
+            self._count = kept * self._count + 1.0
+            self._squares = kept * self._squares + 0.5 * (x - self._last_x) ** 2
+        self._last_x = x
+        effect = max(1.0, self._squares / self._count)
+        point = mean.copy()
+        n = self.n_classes
+        for _ in range(3):
+            gradient, information = log_likelihood_derivatives(point, log_p, labels, np.ones(len(labels)))
+            posterior = precision + information / effect
+            point = point + np.linalg.solve(posterior, gradient / effect - precision @ (point - mean))
+            point[n] = max(point[n], LEAST_SLOPE)
+        self._mean = point
+        self._precision = posterior
+        return self
+
+
+def _standardised_events(log_p: Matrix, labels: Indices) -> float:
+    """X of a batch: class 1 of two, or the top class."""
+    p = np.exp(log_p)
+    event = p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
+    happened = labels == 1 if p.shape[1] == 2 else p.argmax(axis=1) == labels
+    variance = float(np.sum(event * (1.0 - event)))
+    return float(np.sum(happened - event)) / math.sqrt(max(variance, 1e-12))

@@ -1,0 +1,190 @@
+"""Performance without labels, from calibrated probabilities.
+
+If p is right, then the accuracy of some rows is about the mean of max p, their log-loss the mean of -Σ p log p, and so
+on: each is a mean over labels that are drawn from p. Intervals are by the spread of such draws, from probabilities that
+are off by as much as a calibration on so many rows may be. They say nothing about a change that the probabilities do
+not show: where what a row looks like says something else about its class than it did in the fit, the estimate is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Matrix
+from refocal._validation import check_number
+from refocal.calibrators import Calibrator
+from refocal.errors import ShapeError
+from refocal.metrics.intervals import Interval, normal_interval
+from refocal.shift.belief import replicate_parameters, softmax
+from refocal.shift.rows import log_probabilities
+
+N_REPLICATES = 200
+ASSUMES = (
+    "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
+    "the fit. Intervals have the chance of labels and the error of the calibration, and no other change."
+)
+
+
+@dataclass(frozen=True)
+class Performance:
+    """Expected measures of some rows without labels, each with an interval for what labels would show."""
+
+    n_rows: int
+    accuracy: Interval
+    log_loss: Interval
+    brier_score: Interval
+    roc_auc: Interval | None
+    """Of two classes."""
+    cost: Interval | None
+    """Of the best actions, where costs were given."""
+    confusion: tuple[tuple[float, ...], ...]
+    """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
+    assumes: str = ASSUMES
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def estimate_performance(
+    calibrator: Calibrator, rows: Any, *, costs: Any = None, level: float = 0.95, seed: int = 0
+) -> Performance:
+    """The performance to expect on rows without labels, if the calibrator's probabilities are right there.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted, perhaps adapted to these rows before.
+    rows : array, data frame or Predictions
+        As `predict_proba` takes them; labels of Predictions are not looked at.
+    costs : array (C, actions), optional
+        The cost of each action for each class.
+    level : float
+        Of the intervals.
+    seed : int
+        Of the draws that they are made of.
+
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(1)
+    >>> logits = rng.normal(0.0, 3.0, size=(2000, 3))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> calibrator = TemperatureScaling().fit(logits[:1000], labels[:1000])
+    >>> found = estimate_performance(calibrator, logits[1000:])
+    >>> accuracy = np.mean(logits[1000:].argmax(axis=1) == labels[1000:])
+    >>> bool(found.accuracy.low < accuracy < found.accuracy.high)
+    True
+    """
+    check_number(level, "level", "estimate_performance", above=0.0, below=1.0)
+    log_p = log_probabilities(calibrator, rows, "estimate_performance")
+    n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
+    return performance_of(log_p, n_fit, costs, level, seed)
+
+
+def performance_of(
+    log_p: Matrix, n_fit: float, costs: Any, level: float, seed: int, replicates: list[Matrix] | None = None
+) -> Performance:
+    """The same of log-probabilities; `replicates` of them stand for the error of the calibration, if given."""
+    rng = np.random.default_rng(seed)
+    n, n_classes = log_p.shape
+    p = np.exp(log_p)
+    table = None if costs is None else np.asarray(costs, dtype=np.float64)
+    if table is not None and (table.ndim != 2 or len(table) != n_classes):
+        expected = f"of shape ({n_classes}, actions), a row for each class"
+        raise ShapeError("costs", "estimate_performance", expected=expected, got=f"shape {table.shape}")
+    if replicates is None:
+        intercept, slope = replicate_parameters(log_p, np.ones(n), n_fit, N_REPLICATES, rng)
+        replicates = [
+            np.log(np.maximum(softmax((1.0 + b) * log_p + a), 1e-300)) for a, b in zip(intercept, slope, strict=True)
+        ]
+    predicted = p.argmax(axis=1)
+    action = None if table is None else np.argmin(p @ table, axis=1)
+    drawn: dict[str, list[float]] = {}
+    beliefs: dict[str, list[float]] = {}
+    for log_q in replicates:
+        q = np.exp(log_q)
+        labels = _drawn_labels(q, rng)
+        for name, value in _measures(log_p, p, labels, predicted, table, action).items():
+            drawn.setdefault(name, []).append(value)
+        for name, value in _expected(log_p, p, q, predicted, table, action).items():
+            beliefs.setdefault(name, []).append(value)
+    confusion = np.zeros((n_classes, n_classes))
+    for k in range(n_classes):
+        confusion[:, k] = p[predicted == k].sum(axis=0) / n
+
+    def interval(name: str) -> Interval:
+        error = float(np.std(drawn[name]))
+        # Over the replicates, since the largest of several probabilities is too large on average.
+        value = float(np.mean(beliefs[name]))
+        largest = math.inf if name in ("log_loss", "cost") else 1.0
+        smallest = -math.inf if name == "cost" else 0.0
+        return normal_interval(value, error, level, (smallest, largest))
+
+    return Performance(
+        n_rows=n,
+        accuracy=interval("accuracy"),
+        log_loss=interval("log_loss"),
+        brier_score=interval("brier_score"),
+        roc_auc=interval("roc_auc") if n_classes == 2 else None,
+        cost=None if table is None else interval("cost"),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )
+
+
+def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A label of each row, drawn from its probabilities."""
+    drawn = (p.cumsum(axis=1) < rng.random((len(p), 1)) * p.sum(axis=1, keepdims=True)).sum(axis=1)
+    return np.asarray(np.minimum(drawn, p.shape[1] - 1), dtype=np.int64)
+
+
+def _measures(
+    log_p: Matrix, p: Matrix, labels: NDArray[np.int64], predicted: Any, table: Matrix | None, action: Any
+) -> dict[str, float]:
+    """The measures of labelled rows."""
+    rows = np.arange(len(p))
+    of_label = p[rows, labels]
+    # Σ_k (p_k - y_k)² = Σ p² - 2 p_y + 1, of two classes half of it.
+    squares = np.sum(p**2, axis=1) - 2.0 * of_label + 1.0
+    measured = {
+        "accuracy": float(np.mean(predicted == labels)),
+        "log_loss": -float(np.mean(log_p[rows, labels])),
+        "brier_score": float(np.mean(squares)) * (0.5 if p.shape[1] == 2 else 1.0),
+    }
+    if p.shape[1] == 2:
+        measured["roc_auc"] = _auc(p[:, 1], labels.astype(np.float64))
+    if table is not None:
+        measured["cost"] = float(np.mean(table[labels, action]))
+    return measured
+
+
+def _expected(
+    log_p: Matrix, p: Matrix, q: Matrix, predicted: Any, table: Matrix | None, action: Any
+) -> dict[str, float]:
+    """The expectations of the same over labels drawn from q."""
+    rows = np.arange(len(p))
+    expected = {
+        "accuracy": float(np.mean(q[rows, predicted])),
+        "log_loss": -float(np.mean(np.sum(q * log_p, axis=1))),
+        "brier_score": float(np.mean(1.0 + np.sum(p**2 - 2.0 * q * p, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
+    }
+    if table is not None:
+        expected["cost"] = float(np.mean((q @ table)[rows, action]))
+    if p.shape[1] == 2:
+        expected["roc_auc"] = _auc(p[:, 1], q[:, 1])
+    return expected
+
+
+def _auc(score: Any, weight_of_events: Any) -> float:
+    """The probability that an event has a larger score than another row, ties half; rows count as events in part."""
+    distinct, index = np.unique(score, return_inverse=True)
+    events = np.bincount(index, weight_of_events, len(distinct))
+    others = np.bincount(index, 1.0 - weight_of_events, len(distinct))
+    total = float(events.sum() * others.sum())
+    if total <= 0.0:
+        return float("nan")
+    below = np.cumsum(others) - others
+    return float(np.sum(events * (below + 0.5 * others))) / total

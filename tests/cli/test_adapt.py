@@ -1,0 +1,96 @@
+"""`refocal adapt` and `refocal monitor --backtest`: files in, calibrators and pages out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import load
+
+
+@pytest.fixture
+def files(refocal, folder):
+    rng = np.random.default_rng(0)
+
+    def rows(n, shares, contrast=1.0):
+        labels = rng.choice(3, n, p=shares)
+        logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(n, 3))
+        table = pd.DataFrame(2.0 * contrast * logits, columns=["cat", "dog", "emu"])
+        return table, np.array(["cat", "dog", "emu"])[labels]
+
+    table, labels = rows(2000, [0.4, 0.3, 0.3])
+    table.assign(label=labels).to_csv("val.csv", index=False)
+    table, labels = rows(800, [0.1, 0.1, 0.8])
+    table[["emu", "cat", "dog"]].to_csv("new.csv", index=False)
+    rows(800, [0.3, 0.3, 0.4], contrast=0.3)[0].to_csv("faint.csv", index=False)
+    assert refocal("fit", "val.csv", "-m", "ts", "-o", "c.json")[0] == 0
+    return table.to_numpy()
+
+
+def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
+    code, out, err = refocal(
+        "adapt", "c.json", "new.csv", "--fit-rows", "val.csv", "-o", "a.json", "--report", "a.html"
+    )
+    assert (code, err) == (0, "")
+    assert "New shares explain the rows" in out
+    assert "Wrote a.json and a.html." in out
+    expected, result = load("c.json").adapt(files)
+    np.testing.assert_allclose(load("a.json").predict_proba(files), expected.predict_proba(files), atol=1e-3)
+    assert result.shares[2] == pytest.approx(0.8, abs=0.05)
+    page = (folder / "a.html").read_text(encoding="utf-8")
+    assert "share of the fit" in page
+    code, out, _ = refocal("adapt", "c.json", "new.csv", "-o", "a.json")
+    assert "was not tested: name the rows of the fit with --fit-rows" in out
+
+
+def test_other_changes_are_refused(refocal, files, folder):
+    code, out, _ = refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json")
+    assert code == 3
+    assert "Not adapted" in out
+    assert "add --force" in out
+    assert not (folder / "n.json").exists()
+    assert refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json", "--force")[0] == 0
+
+
+def test_known_shares_need_no_rows(refocal, files):
+    for shares in ("0.7,0.2,0.1", "dog=0.2,cat=0.7,emu=0.1"):
+        assert refocal("adapt", "c.json", "--shares", shares, "-o", "s.json")[0] == 0
+        expected, _ = load("c.json").adapt(shares=[0.7, 0.2, 0.1])
+        np.testing.assert_allclose(load("s.json").predict_proba(files), expected.predict_proba(files), rtol=1e-9)
+    out = refocal("adapt", "c.json", "--shares", "0.7,0.2,0.1", "-o", "s.json", "--json")[1]
+    assert json.loads(out)["shares"] == pytest.approx([0.7, 0.2, 0.1])
+    for arguments, words in (
+        ((), "Give rows without labels, or the new shares"),
+        (("--shares", "a lot"), "--shares must be numbers"),
+        (("--shares", "0.5,0.5"), "3 numbers"),
+        (("new.csv", "-o", "new.json", "--report", "new.txt"), "must end in .html"),
+    ):
+        code, _, err = refocal("adapt", "c.json", *arguments)
+        assert code in (1, 2)
+        assert words in err
+
+
+def test_policies_are_compared_on_past_batches(refocal, folder):
+    rng = np.random.default_rng(1)
+    log_odds = rng.normal(-1.0, 1.0, 6000).round(6)
+    day = np.repeat(np.arange(1, 31), 200)
+    y = (rng.random(6000) < 1 / (1 + np.exp(-log_odds - np.where(day > 5, 1.0, 0.0)))).astype(int)
+    table = pd.DataFrame({"log_odds": log_odds, "label": y, "day": [f"day{each}" for each in day]})
+    table.to_csv("year.csv", index=False)
+    table[:1000].to_csv("first.csv", index=False)
+    assert refocal("fit", "first.csv", "--values", "log_odds", "-m", "logistic", "-o", "c.json")[0] == 0
+    options = ("--cluster", "day", "--calibrator", "c.json", "--values", "log_odds", "--backtest")
+    code, out, err = refocal("monitor", "year.csv", *options, "-o", "b.html", "--recalibrated", "r.json")
+    assert (code, err) == (0, "")
+    assert "(recommended)" in out
+    assert "Wrote b.html." in out
+    assert not (folder / "monitor.json").exists()
+    shift = np.diff(load("r.json").predict_log_proba(log_odds) - load("c.json").predict_log_proba(log_odds), axis=1)
+    assert shift.mean() == pytest.approx(1.0, abs=0.3)
+    found = json.loads(refocal("monitor", "year.csv", *options, "--json")[1])
+    assert found["periods"][:2] == ["day1", "day2"]
+    assert found["recommended"] != "keep"
+    assert refocal("monitor", "--backtest")[0] == 2

@@ -1,0 +1,94 @@
+"""Policies on simulated years: each batch predicted by what was known before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refocal import LogisticCalibration
+from refocal.errors import DataError, ParameterError
+from refocal.io import Predictions
+from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
+from refocal.report import write_backtest_page
+
+
+def days(seed, shift, n_days=60, n=200, sd=0.0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for day in range(n_days):
+        log_odds = rng.normal(-1.0, 1.0, n)
+        happened = rng.random(n) < 1 / (1 + np.exp(-log_odds - shift(day) - sd * rng.normal()))
+        made.append((day, Predictions.from_log_odds(log_odds, happened.astype(int))))
+    return made
+
+
+def test_a_change_is_followed_and_the_best_policy_recommended(tmp_path):
+    rows = days(0, lambda day: 0.0 if day < 20 else 0.9)
+    found = backtest(rows)
+    assert found.recommended != "keep"
+    assert found.results[0].name == found.recommended
+    assert found.results[0].difference.high < 0.0
+    keep = found.result("keep")
+    log_p = rows[0][1].as_log_probabilities().values
+    assert keep.path[0] == pytest.approx(-np.mean(log_p[np.arange(200), rows[0][1].labels]))
+    assert all(result.path[0] == keep.path[0] for result in found.results)  # nothing was known before the first day
+    write_backtest_page(found, tmp_path / "b.html")
+    page = (tmp_path / "b.html").read_text(encoding="utf-8")
+    assert f"Recommended: {found.recommended}" in page
+    assert "log-loss saved" in page
+
+
+def test_without_a_change_the_calibrator_is_kept_or_hardly_touched():
+    for seed in range(3):
+        found = backtest(days(seed, lambda day: 0.0, sd=0.2))
+        chosen = found.result(found.recommended)
+        assert chosen.log_loss <= found.result("keep").log_loss * 1.003
+    assert backtest(days(0, lambda day: 0.9, n_days=5)).recommended == "keep"
+
+
+def test_nothing_is_known_before_its_time():
+    """Labels of later days change nothing before; a delay moves what is known."""
+    rows = days(1, lambda day: 0.0)
+    changed = [
+        (day, batch if day < 30 else Predictions.from_logits(batch.values, 1 - batch.labels)) for day, batch in rows
+    ]
+    for delay in (0, 5):
+        one, other = (backtest(each, [Window(10), Forgetting(), AtAlarm()], delay=delay) for each in (rows, changed))
+        for name in ("refit, last 10", "online, half-life 20", "refit at an alarm"):
+            first, second = (
+                np.array(each.result(name).path) - np.array(each.result("keep").path) for each in (one, other)
+            )
+            np.testing.assert_allclose(first[: 30 + delay][:30], second[:30], atol=1e-12)
+            if name == "refit, last 10":
+                log_losses = np.array(one.result(name).path)
+                assert np.array_equal(log_losses[: 1 + delay], np.array(one.result("keep").path)[: 1 + delay])
+
+
+def test_the_recommended_calibrator_is_the_one_in_use_with_a_correction():
+    rows = days(2, lambda day: 0.9)
+    log_odds = np.concatenate([batch.values[:, 1] for _, batch in rows])
+    rng = np.random.default_rng(3)
+    calibrator = LogisticCalibration(input="log-odds").fit(
+        log_odds, rng.random(len(log_odds)) < 1 / (1 + np.exp(-log_odds))
+    )
+    found = backtest(rows, calibrator=calibrator)
+    made = found.calibrator(calibrator)
+    shift = np.log(made.predict_proba(log_odds)[:, 1] / made.predict_proba(log_odds)[:, 0]) - log_odds
+    assert np.mean(shift) == pytest.approx(0.9, abs=0.25)
+    assert found.calibrator(calibrator, "keep") is calibrator
+
+
+def test_a_refit_at_an_alarm_happens_once_for_one_change():
+    policy = AtAlarm()
+    backtest(days(4, lambda day: 0.0 if day < 15 else 1.0), [policy])
+    assert len(policy.alarms) == 1
+    assert int(policy.alarms[0]) > 15
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(DataError, match="pairs of a period and Predictions"):
+        backtest([(1, [0.2])])
+    with pytest.raises(DataError, match="at least one batch"):
+        backtest([])
+    with pytest.raises(ParameterError, match="of different names"):
+        backtest([], [Keep(), Keep()])

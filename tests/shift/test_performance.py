@@ -1,0 +1,59 @@
+"""Expected measures against plain sums and scikit-learn, and their intervals by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from refocal import LogisticCalibration, TemperatureScaling
+from refocal.errors import ShapeError
+from refocal.shift import estimate_performance
+from refocal.shift.performance import _auc
+
+
+def test_the_auc_counts_rows_in_part():
+    rng = np.random.default_rng(0)
+    score = rng.random(200).round(1)
+    labels = rng.integers(2, size=200)
+    assert _auc(score, labels.astype(float)) == pytest.approx(roc_auc_score(labels, score))
+    p = rng.random(40)
+    pairs = [(p[i] * (1 - p[j]), score[i] > score[j], score[i] == score[j]) for i in range(40) for j in range(40)]
+    total = sum(weight for weight, _, _ in pairs)
+    assert _auc(score[:40], p) == pytest.approx(sum(w * (above + 0.5 * tie) for w, above, tie in pairs) / total)
+
+
+def test_expected_measures_are_means_over_labels():
+    rng = np.random.default_rng(1)
+    log_odds = rng.normal(size=4000)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds, y)
+    costs = np.array([[0.0, 1.0], [5.0, 0.0]])
+    found = estimate_performance(calibrator, log_odds, costs=costs)
+    p = calibrator.predict_proba(log_odds)
+    assert found.accuracy.value == pytest.approx(p.max(axis=1).mean(), abs=2e-3)
+    assert found.log_loss.value == pytest.approx(-np.mean(np.sum(p * np.log(p), axis=1)), abs=2e-3)
+    assert found.brier_score.value == pytest.approx(np.mean(p[:, 1] * (1 - p[:, 1])), abs=2e-3)
+    assert found.cost.value == pytest.approx(np.mean(np.min(p @ costs, axis=1)), abs=5e-3)
+    assert found.roc_auc.value == pytest.approx(roc_auc_score(y, p[:, 1]), abs=0.02)
+    confusion = np.array(found.confusion)
+    assert confusion.sum() == pytest.approx(1.0)
+    assert np.trace(confusion) == pytest.approx(p.max(axis=1).mean())
+    with pytest.raises(ShapeError, match=r"'costs' .* a row for each class"):
+        estimate_performance(calibrator, log_odds, costs=np.zeros((3, 2)))
+
+
+def test_intervals_cover_what_labels_show():
+    covered = []
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        logits = rng.normal(0.0, 3.0, size=(800, 3))
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        calibrator = TemperatureScaling().fit(logits[:400], labels[:400])
+        found = estimate_performance(calibrator, logits[400:], seed=seed)
+        log_p = calibrator.predict_log_proba(logits[400:])
+        accuracy = np.mean(log_p.argmax(axis=1) == labels[400:])
+        log_loss = -np.mean(log_p[np.arange(400), labels[400:]])
+        covered.append(found.accuracy.low <= accuracy <= found.accuracy.high)
+        covered.append(found.log_loss.low <= log_loss <= found.log_loss.high)
+    assert np.mean(covered) >= 0.88

@@ -1,0 +1,184 @@
+"""New class shares against a general optimiser, by simulation, and where something else has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from refocal import AutoCalibration, GroupCalibration, IsotonicCalibration, TemperatureScaling, load
+from refocal.errors import InputWarning, ParameterError, UnsupportedError
+from refocal.io import Predictions
+from refocal.shift import adapt
+from refocal.shift.shares import likely_shares
+
+
+def drawn(rng, n, shares, spread=1.5):
+    """Rows of three classes whose look does not depend on the shares; the logits are those of the fit's shares."""
+    labels = rng.choice(3, n, p=shares)
+    centres = spread * np.eye(3)
+    x = centres[labels] + rng.normal(size=(n, 3))
+    return x @ centres.T + np.log([0.4, 0.3, 0.3]), labels  # log-likelihoods up to a constant, and the prior
+
+
+@pytest.fixture
+def fitted():
+    logits, labels = drawn(np.random.default_rng(0), 3000, [0.4, 0.3, 0.3])
+    return TemperatureScaling().fit(logits, labels), Predictions.from_logits(logits, labels)
+
+
+def test_shares_are_those_of_largest_posterior():
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet([1.0, 2.0, 0.5], 150)
+    old = np.array([0.3, 0.5, 0.2])
+
+    def minus_log_posterior(free):
+        shares = np.exp(np.append(free, 0.0))
+        shares /= shares.sum()
+        return -np.sum(np.log(p @ (shares / old))) - 3.0 * old @ np.log(shares)
+
+    best = np.exp(np.append(minimize(minus_log_posterior, [0.0, 0.0], tol=1e-12).x, 0.0))
+    np.testing.assert_allclose(likely_shares(p, old), best / best.sum(), atol=2e-5)
+
+
+def test_weights_count_rows():
+    rng = np.random.default_rng(2)
+    p = rng.dirichlet(np.ones(3), 60)
+    old = np.full(3, 1 / 3)
+    count = rng.integers(1, 4, 60)
+    np.testing.assert_allclose(
+        likely_shares(p, old, count.astype(float)), likely_shares(np.repeat(p, count, axis=0), old)
+    )
+
+
+def test_an_adapted_calibrator_is_a_chain_that_can_be_saved_and_is_better(fitted, tmp_path):
+    calibrator, known = fitted
+    logits, labels = drawn(np.random.default_rng(3), 4000, [0.05, 0.15, 0.8])
+    adapted, result = calibrator.adapt(logits[:1000], fit_rows=known)
+    assert result.refused == ""
+    assert all(np.array(result.low) <= [0.05, 0.15, 0.8])
+    assert all(np.array(result.high) >= [0.05, 0.15, 0.8])
+    assert max(np.array(result.high) - np.array(result.low)) < 0.2
+    assert sum(result.shares) == pytest.approx(1.0)
+    rows = np.arange(3000)
+    before, after = (
+        -each.predict_log_proba(logits[1000:])[rows, labels[1000:]].mean() for each in (calibrator, adapted)
+    )
+    assert after < 0.85 * before
+    # p'_k ∝ p_k π_k / π⁰_k
+    p = calibrator.predict_proba(logits[:5]) * np.array(result.shares) / np.array(result.shares_of_fit)
+    np.testing.assert_allclose(adapted.predict_proba(logits[:5]), p / p.sum(axis=1, keepdims=True), rtol=1e-6)
+    adapted.save(tmp_path / "c.json")
+    np.testing.assert_allclose(load(tmp_path / "c.json").predict_proba(logits), adapted.predict_proba(logits))
+    assert calibrator.fit_report_["class_shares"] != adapted.fit_report_["class_shares"]
+
+
+def test_shares_of_the_fit_are_known_to_the_calibrator(fitted):
+    calibrator, known = fitted
+    shares = np.bincount(known.labels) / len(known)
+    np.testing.assert_allclose(calibrator.fit_report_["class_shares"], shares, atol=1e-6)
+    logits, _ = drawn(np.random.default_rng(4), 300, [0.2, 0.2, 0.6])
+    with_rows = calibrator.adapt(logits, fit_rows=known)[1]
+    np.testing.assert_allclose(calibrator.adapt(logits)[1].shares, with_rows.shares, atol=1e-4)
+
+
+def test_undersampling_is_undone_by_known_shares():
+    """Against a fit on all rows."""
+    rng = np.random.default_rng(5)
+    log_odds = rng.normal(-3.0, 2.0, 60000)
+    y = (rng.random(60000) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    rate = y.mean()
+    kept = np.flatnonzero((y == 1) | (rng.random(60000) < rate / (1 - rate)))
+    balanced = IsotonicCalibration(input="log-odds").fit(log_odds[kept], y[kept])
+    assert abs(balanced.predict_proba(log_odds)[:, 1].mean() - rate) > 0.1
+    adapted, result = balanced.adapt(shares=[1 - rate, rate])
+    assert adapted.predict_proba(log_odds)[:, 1].mean() == pytest.approx(rate, abs=0.004)
+    assert result.performance is None
+    by_name, _ = balanced.adapt(shares={"1": rate, "0": 1 - rate})
+    np.testing.assert_array_equal(by_name.predict_proba(log_odds[:9]), adapted.predict_proba(log_odds[:9]))
+
+
+def test_other_changes_are_refused_and_label_shift_is_not(fitted):
+    calibrator, known = fitted
+    rng = np.random.default_rng(6)
+    for seed in range(5):
+        logits, _ = drawn(np.random.default_rng(100 + seed), 500, rng.dirichlet([2.0, 2.0, 2.0]))
+        assert not calibrator.adapt(logits, fit_rows=known)[1].label_shift.p_value < 0.01
+    logits, _ = drawn(rng, 1000, [0.3, 0.3, 0.4])
+    noisy = logits + 4.0 * rng.normal(size=logits.shape)
+    with pytest.warns(InputWarning, match="the calibrator is unchanged: new class shares do not explain"):
+        unchanged, result = calibrator.adapt(noisy, fit_rows=known)
+    assert unchanged is calibrator
+    assert "something else has changed" in result.refused
+    forced, result = calibrator.adapt(noisy, fit_rows=known, force=True)
+    assert (forced is calibrator, result.refused, result.label_shift.rejects) == (False, "", True)
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_shares_and_the_accuracy(fitted):
+    calibrator, _ = fitted
+    covered = {"shares": [], "accuracy": [], "log-loss": []}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        shares = rng.dirichlet([2.0, 2.0, 2.0])
+        logits, labels = drawn(rng, 300, shares)
+        adapted, result = calibrator.adapt(logits, seed=seed)
+        covered["shares"] += [*((np.array(result.low) <= shares) & (shares <= np.array(result.high)))]
+        log_p = adapted.predict_log_proba(logits)
+        for name, value, interval in (
+            ("accuracy", np.mean(log_p.argmax(axis=1) == labels), result.performance.accuracy),
+            ("log-loss", -np.mean(log_p[np.arange(300), labels]), result.performance.log_loss),
+        ):
+            covered[name].append(interval.low <= value <= interval.high)
+    assert 0.88 <= np.mean(covered["shares"]) <= 0.99
+    assert np.mean(covered["accuracy"]) >= 0.87
+    assert np.mean(covered["log-loss"]) >= 0.87
+
+
+def test_rows_in_another_order_of_columns_are_matched(fitted):
+    logits, labels = drawn(np.random.default_rng(7), 2000, [0.4, 0.3, 0.3])
+    names = np.array(["a", "b", "c"])
+    known = Predictions.from_logits(logits, names[labels], class_names=names)
+    calibrator = AutoCalibration().fit(known)
+    new, new_labels = drawn(np.random.default_rng(8), 500, [0.1, 0.1, 0.8])
+    order = [2, 0, 1]
+    moved = Predictions.from_logits(new[:, order], names[new_labels], class_names=names[order])
+    known_moved = known.reordered(np.array(order))
+    one = calibrator.adapt(new, fit_rows=known)[1]
+    other = calibrator.adapt(moved, fit_rows=known_moved)[1]
+    np.testing.assert_allclose(one.shares, other.shares, rtol=1e-6)
+    assert other.classes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"'rows' .* must be rows without labels, or give the new shares with shares="),
+        ({"shares": [0.5, 0.5]}, r"'shares' .* must be 3 numbers"),
+        ({"shares": [0.5, 0.4, 0.3]}, r"'shares' .* must be positive numbers of sum 1"),
+        ({"shares": [0.5, 0.5, 0.0]}, r"'shares' .* must be positive numbers of sum 1"),
+        ({"shares": {"0": 0.5, "1": 0.5}}, r"'shares' .* must be of the classes 0, 1, 2"),
+        ({"shares": [0.2, 0.3, 0.5], "fit_rows": [1]}, r"'fit_rows' .* must be Predictions"),
+    ],
+)
+def test_wrong_arguments_are_named(fitted, options, message):
+    with pytest.raises(ParameterError, match=message):
+        fitted[0].adapt(**options)
+
+
+def test_calibrators_that_are_no_chain_are_refused():
+    rng = np.random.default_rng(9)
+    logits = rng.normal(size=(300, 2))
+    labels = rng.integers(2, size=300)
+    grouped = GroupCalibration().fit(logits, labels, groups=np.arange(300) % 2)
+    with pytest.raises(UnsupportedError, match="one chain of steps"):
+        adapt(grouped, logits)
+
+
+def test_old_files_must_say_the_shares(fitted):
+    calibrator, _ = fitted
+    del calibrator.fit_report_["class_shares"]
+    logits, _ = drawn(np.random.default_rng(4), 300, [0.2, 0.2, 0.6])
+    with pytest.raises(ParameterError, match="this calibrator does not know the class shares of its fit"):
+        calibrator.adapt(logits)
+    assert calibrator.adapt(logits, shares_of_fit=[0.4, 0.3, 0.3])[1].shares_of_fit == pytest.approx((0.4, 0.3, 0.3))

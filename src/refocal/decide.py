@@ -265,8 +265,9 @@ def evaluate_decisions(
         automated_weight = None if rows.weight is None else rows.weight[automated]
         automated_clusters = None if rows.clusters is None else rows.clusters[automated]
         error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
-    excess = _excess_of_units(decided.cost[None, :], rows)
-    costs_of_rows = _interval_of_costs(sums, table, level, limits, excess)
+    n_units = number_of(rows.clusters, rows.weight)
+    excess = 0.0 if n_units is None else float(_excess_variance(decided.cost, rows))
+    costs_of_rows = _interval_of_costs(sums, table, level, limits, n_units, excess)
     return DecisionReport(
         cost=Interval(
             value=float(costs_of_rows.mean),
@@ -350,22 +351,15 @@ class CostIntervals(NamedTuple):
     high: Vector
 
 
-class UnitExcess(NamedTuple):
-    """How much larger the variances of means are than Σ w² (x - mean)² / (Σ w)², (…), and the number of units."""
+def _excess_variance(cost: Vector, rows: Predictions) -> Vector:
+    """How much larger the variances of mean costs (…, rows) are by units than Σ w² (x - mean)² / (Σ w)².
 
-    variance: Vector
-    n_units: int
-
-
-def _excess_of_units(cost: Vector, rows: Predictions) -> UnitExcess | None:
-    """The excess for costs (…, rows) by clusters, or by rows of unequal weights; None of other rows."""
-    n_units = number_of(rows.clusters, rows.weight)
-    if n_units is None:
-        return None
+    Units are clusters, or rows of unequal weights with their leverage.
+    """
     of_units = variance_of_mean(cost, rows.weight, rows.clusters)
     share = rows.weights / rows.weights.sum()
     of_rows = np.square(share * (cost - (cost @ share)[..., None])).sum(axis=-1)
-    return UnitExcess(np.maximum(of_units - of_rows, 0.0), n_units)
+    return np.asarray(np.maximum(of_units - of_rows, 0.0))
 
 
 def _interval_of_costs(
@@ -373,7 +367,8 @@ def _interval_of_costs(
     table: Vector,
     level: float,
     limits: tuple[float, float],
-    excess: UnitExcess | None = None,
+    n_units: int | None = None,
+    excess_variance: Vector | float = 0.0,
 ) -> CostIntervals:
     """The intervals of mean costs, from the sums of `_moments`, (6, …) each.
 
@@ -384,9 +379,8 @@ def _interval_of_costs(
     """
     total = sums[0]
     mean, variance = _mean_and_variance(total)
-    z = critical_value(level, None if excess is None else excess.n_units)
-    if excess is not None:
-        variance = variance + excess.variance.reshape(variance.shape)
+    z = critical_value(level, n_units)
+    variance = variance + excess_variance
     rest = variance
     squares_below = np.zeros_like(mean)
     squares_above = np.zeros_like(mean)
@@ -404,7 +398,7 @@ def _interval_of_costs(
         squares_above = squares_above + (share * (high - range_mean)) ** 2
     margin_below = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_below)
     margin_above = np.sqrt(z**2 * np.maximum(rest, 0.0) + squares_above)
-    if excess is not None and limits[0] >= 0.0:
+    if n_units is not None and limits[0] >= 0.0:
         # A few costly rows of large weights, or of one cluster, skew the mean: its upper end is at least that on the
         # scale of the logarithm, mean · exp(z error / mean).
         relative_error = np.sqrt(variance) / np.where(mean > 0.0, mean, 1.0)
@@ -635,25 +629,26 @@ def automation_curve(
         squared_correct=squared_mistakes[:, None],
     )
     sizes = effective_size(errors, automated, of_mistakes[:, 0], of_others[:, 0])
-    excess = None
+    n_units = number_of(rows.clusters, rows.weight)
+    excess: Vector | float = 0.0
     if rows.clusters is not None:
         is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
         for point, end in enumerate(last):
             is_automated[point, order[: end + 1]] = True
-        excess = _excess_of_units(np.where(is_automated, decided.cost, price), rows)
+        excess = _excess_variance(np.where(is_automated, decided.cost, price), rows)
         # The influence of a row on the error among automated rows.
         influence = is_automated * (decided.is_wrong - errors[:, None]) * (weight.sum() / automated)[:, None]
         variance = variance_of_mean(influence, rows.weight, rows.clusters)
         own_variance = errors * (1.0 - errors)
         of_clusters = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
         sizes = np.minimum(sizes, of_clusters)
-    error_low, error_high = wilson(errors, sizes, level, number_of(rows.clusters, rows.weight))
+    error_low, error_high = wilson(errors, sizes, level, n_units)
     sums = [up_to_points(moments) for moments in _moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
     undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])
     sums[0] += (undecided[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
     limits = (min(price, float(table.min())), max(price, float(table.max())))
-    costs_of_points = _interval_of_costs(sums, table, level, limits, excess)
+    costs_of_points = _interval_of_costs(sums, table, level, limits, n_units, excess)
     return AutomationCurve(
         share=automated / weight.sum(),
         highest_expected_cost=decided.expected_cost[order][last],

@@ -271,7 +271,7 @@ class MeanSummary:
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters, self.weight))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

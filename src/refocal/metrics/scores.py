@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Indices, Vector, take_label, to_numpy, without_warnings
+from refocal._arrays import Indices, Vector, in_library_of, take_label, to_numpy, without_warnings
 from refocal._validation import check_integer, check_option
 from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
@@ -189,14 +189,18 @@ def _decomposed(rows: Predictions, method: str, n_bins: int, strategy: str) -> B
 
 
 def _drawn_labels(rows: Predictions, generator: np.random.Generator) -> Indices:
-    """Labels drawn from the probabilities of the rows."""
-    values = to_numpy(rows.values)
-    threshold = generator.random(len(rows.labels))
+    """Labels drawn from the probabilities of the rows, which stay on their device."""
+    values = rows.values
+    threshold = in_library_of(values, generator.random(len(rows.labels)))
     if rows.binary:
-        return np.asarray(threshold < values, dtype=np.int64)
-    below = np.cumsum(values, axis=1, dtype=np.float64)
-    below /= below[:, -1:]
-    return np.asarray((threshold[:, None] >= below).sum(axis=1), dtype=np.int64)
+        return np.asarray(to_numpy(threshold < values), dtype=np.int64)
+    threshold = threshold * row_sums(values)
+    labels = np.zeros(len(rows.labels), dtype=np.int64)
+    cumulative = 0.0 * threshold
+    for column in range(rows.n_classes - 1):
+        cumulative = cumulative + values[:, column]
+        labels += np.asarray(to_numpy(threshold >= cumulative), dtype=np.int64)
+    return labels
 
 
 def murphy(bins: Bins) -> tuple[float, float, float]:

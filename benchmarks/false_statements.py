@@ -44,7 +44,8 @@ CLAIMS = {
     "p-value": re.compile(r"p (< 0\.001|= 0\.0[0-4]\d|= 0\.050)"),
 }
 DENIALS = re.compile(
-    r"does not change the [^.]*significantly|no method[^.]*significantly|no [^.]* is significantly lower"
+    r"does not change the [^.]*significantly|does not differ significantly|no method[^.]*significantly"
+    r"|no [^.]* is significantly lower"
     r"|In 0 of [\d,]+ groups [^.]*significantly|● significant difference"
 )
 

@@ -384,6 +384,7 @@ def test_the_page_shows_what_the_cells_say(results):
     whole = f"{layout.markdown(results)}\n{claims_layout.claims_markdown(results)}"
     command = "refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
     assert shown == layout.page_markdown(results).strip(), f"run: {command}"
+    assert len(page.split()) < 2500  # a page that a reader finishes; the rest is in paper/results
     assert (PAPER / "results" / "table.md").read_text(encoding="utf-8") == whole
 
 

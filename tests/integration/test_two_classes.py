@@ -319,13 +319,13 @@ def test_a_mean_that_fits_is_said_to(rows):
     log_odds, _, labels = rows
     found = evaluate(Predictions.from_log_odds(log_odds, labels), {}, n_resamples=500)
     assert verdict(found).startswith("The mean probability of class 1, ")
-    assert "agrees with its rate" in verdict(found)
+    assert "does not differ significantly from its rate" in verdict(found)
 
 
 def test_no_event_among_few_rows_is_no_evidence_of_a_wrong_mean():
     """A calibrated model has none of 200 events of probability 0.01 with probability 0.99^200 = 0.13."""
     found = evaluate(Predictions.from_probabilities(np.full(200, 0.01), np.zeros(200, dtype=int)), {})
-    assert "agrees with its rate" in verdict(found)
+    assert "does not differ significantly from its rate" in verdict(found)
     rate, bias = binomtest(0, 200).proportion_ci(0.95, method="wilson"), found.before.measures["mean_bias"]
     assert (bias.low, bias.high) == pytest.approx((0.01 - rate.high, 0.01 - rate.low), abs=1e-9)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -238,3 +239,20 @@ def test_labels_of_language_models_are_whole_numbers(labels):
         TopK(np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]], labels, n_classes=4)
     with pytest.raises((DataError, LabelError), match="labels"):
         multiple_choice([[-1.2, -0.3], [-2.0, -0.1]], labels)
+
+
+def test_a_label_that_is_no_name_is_refused_where_a_column_has_an_empty_name():
+    p = np.array([[0.7, 0.3], [0.2, 0.8]])
+    with pytest.raises((LabelError, ShapeError)):
+        Predictions.from_probabilities(p, ["cat", "dog"], class_names=["cat", ""])
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 255], [-1, 0, 1], ["a", "b"], [3, 5]])
+def test_labels_of_blocks_are_refused_as_those_in_memory_are(rows, labels):
+    logits, _ = rows
+    given = np.resize(np.array(labels), len(logits))
+    with pytest.raises(LabelError) as in_memory:
+        TemperatureScaling().fit(logits, given)
+    with pytest.raises(LabelError) as by_dask:
+        TemperatureScaling().fit(da.from_array(logits, chunks=(300, 3)), da.from_array(given, chunks=300))
+    assert str(by_dask.value).partition("must be")[2] == str(in_memory.value).partition("must be")[2]

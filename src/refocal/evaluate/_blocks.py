@@ -194,11 +194,6 @@ class TermSums:
         squared_weight = float(self.products[0, -1, -1])
         return 1.0 / (1.0 - squared_weight / self.weight**2) if squared_weight < self.weight**2 else math.inf
 
-    def effective_rows(self, n_rows: int) -> int | None:
-        """From how many rows of equal weights the variances are known as well; None where weights are equal."""
-        n_effective = self.weight**2 / float(self.products[0, -1, -1])
-        return None if n_effective > (1.0 - 1e-9) * n_rows else max(int(n_effective), 2)
-
     @property
     def means(self) -> Vector:
         """The means, (metrics, k)."""
@@ -572,9 +567,8 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
-    n_units = total.n_clusters if total.n_clusters is not None else total.terms.effective_rows(rows.n_rows)
     for name, covariance in covariances.items():
-        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, n_units)
+        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, total.n_clusters)
     return measured
 
 
@@ -591,7 +585,7 @@ def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
 
 
 def _with_intervals(
-    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_units: int | None
+    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_clusters: int | None
 ) -> list[StreamedMetric]:
     """The values of one metric for all methods, with summaries of this covariance.
 
@@ -601,7 +595,7 @@ def _with_intervals(
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
     root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_units))
+        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_clusters))
         for value, influence in zip(values, root, strict=True)
     ]
 

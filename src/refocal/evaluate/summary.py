@@ -139,7 +139,7 @@ def _verdict_of_two(evaluation: Evaluation) -> str:
     name = positive_name(evaluation)
     mean = percent(mean_probability(evaluation, evaluation.before))
     rate = percent(evaluation.rate)
-    first = f"The mean probability of {name}, {mean} %, agrees with its rate, {rate} %"
+    first = f"The mean probability of {name}, {mean} %, does not differ significantly from its rate, {rate} %"
     if not bias.low <= 0.0 <= bias.high:
         off = f"{percent(abs(bias.value))} points too {'high' if bias.value > 0 else 'low'}"
         first = f"The mean probability of {name} is {mean} %, but it occurs in {rate} % of the rows: {off}"

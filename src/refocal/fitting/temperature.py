@@ -138,8 +138,8 @@ def _log_loss(dataset: Dataset, rough: bool, u: Numbers) -> Derivatives:
 def first_temperature(dataset: Dataset, scale: LogitScale) -> float:
     """A first T: the minimum of some of the rows, or else of the scale of the logits.
 
-    Between networks the typical distance over the best T is about 1 + log C: the more classes, the further the best of
-    them is from the others. Begun at the distance itself, a search takes a third more steps.
+    The more classes, the further the best of them is from the others, at the same T: the typical distance is divided by
+    1 + log C. Only the number of passes depends on it.
     """
     temperature = scale.typical / (1.0 + math.log(dataset.n_classes))
     if dataset.n_rows < 2 * FIRST_ROWS:

@@ -65,10 +65,14 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
-    if any(isinstance(pair, Predictions) for pair in pairs):
-        expected = "pairs of logits and labels, with weights or without"
-        raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
-    scores = next((pair[0] for pair in pairs if n_columns(np.shape(pair[0])) is not None), None)
+    scores = None
+    for pair in pairs:
+        if isinstance(pair, Predictions):
+            expected = "pairs of logits and labels, with weights or without"
+            raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
+        if n_columns(np.shape(pair[0])) is not None:
+            scores = pair[0]
+            break
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
     n_classes = n_columns(np.shape(scores)) or 2

@@ -30,7 +30,7 @@ def variance_of_mean(influence: Any, weight: Vector | None = None, clusters: Ind
 
     >>> float(variance_of_mean(np.array([0.0, 1.0, 1.0, 0.0])))  # 0.25 / 3
     0.08333333333333333
-    >>> float(variance_of_mean(np.array([0.0, 0.0, 1.0, 1.0]), clusters=np.array([0, 0, 1, 1])))
+    >>> round(float(variance_of_mean(np.array([0.0, 0.0, 1.0, 1.0]), clusters=np.array([0, 0, 1, 1]))), 12)
     0.25
     """
     units = influences_of_units(influence, weight, clusters)

@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
+    Flags,
     Matrix,
     Vector,
     as_floating,
@@ -170,61 +172,85 @@ def read(
         expected = "given, unless y_true are Predictions"
         raise ParameterError(argument, function, expected=expected, got="None")
     names, whole_names = names_of_columns(column_names(values))
-    if names is None and class_names is not None:
-        names = tuple(class_names)
     given, dtype = as_floating(as_scores(values), argument, function)
-    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
-    rounding = float(namespace(given).finfo(dtype).eps)
-    array = given if on_gpu(given) else to_numpy(given)
+    precision = float(namespace(given).finfo(dtype).eps)
     raw = raw_labels(y_true, of_labels, function)
     raw = raw._replace(values=to_numpy(raw.values))
     shape = tuple(raw.values.shape)
-    if array.ndim == 0 or 0 in array.shape:
-        expected = "an array with at least one row"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
-    if class_axes(array.shape, shape) == [1]:
-        array = namespace(array).moveaxis(array, 1, -1)
-    is_binary = len(shape) == array.ndim
+    array = _classes_last(given if on_gpu(given) else to_numpy(given), shape, argument, function)
+    is_binary = array.ndim == len(shape)
     if is_binary:
         check_label_order(column_names(values), column_names(y_true), of_labels, function)
-        check_shape(raw.values, tuple(array.shape), of_labels, function)
-        _refuse_one_hot(raw.values, array, of_labels, function)
-        rows: Matrix = array.reshape(-1)
-    elif array.ndim < 2 or array.shape[-1] < 2:
-        expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
-    else:
-        check_shape(raw.values, tuple(array.shape[:-1]), of_labels, function, ", one label for each row")
-        rows = array.reshape(-1, array.shape[-1])
-        rounding *= max(1.0, math.log(rows.shape[1]))
+    rows = _flat_rows(array, raw.values, argument, of_labels, function)
     weights = None if weight is None else check_weight(weight, shape, function)
     raw = raw._replace(values=raw.values.reshape(-1))
     numbers = None if clusters is None else as_clusters(_flat(clusters, shape), len(raw.values), function).numbers
-    kept = labelled_rows(raw.values, ignored, of_labels, function) if check_marks(ignored, function) else None
-    if weights is not None and not (weights > 0.0).all():
-        kept = weights > 0.0 if kept is None else kept & (weights > 0.0)
-        if not kept.any():
-            expected = "above 0 for at least one row that has a label"
-            raise DataError("sample_weight", function, expected=expected, got="none")
-    if kept is not None and not kept.all():
+    kept = _rows_that_count(raw.values, weights, ignored, of_labels, function)
+    if not kept.all():
         raw = raw._replace(values=raw.values[kept])
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
         numbers = None if numbers is None else numbers[kept]
+    if names is None and class_names is not None:
+        names = tuple(class_names)
+    elif is_binary and class_names is None:  # the columns of a frame are then labels that exclude nothing
+        names = None
+        whole_names = ()
     n_classes = 2 if is_binary else int(rows.shape[1])
-    known = names
-    if is_binary and class_names is None:  # the columns of a frame are then labels that exclude nothing
-        known = None
-    rule = LabelRule(n_classes, known, whole_names if known is names else (), argument=of_labels, function=function)
+    rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
     try:
         labels = resolve(raw, rule).numbers
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
-    read_as = probability_rows(labels, rows, weights, clusters=numbers)
-    if known is not None and not is_binary:
-        named = replace(read_as, class_names=tuple(str(name) for name in known))
-        read_as = replace(in_order_of_numbers(named), class_names=None, label_map=None)
-    return read_as, max(SUM_TOLERANCE, rounding)
+    predictions = probability_rows(labels, rows, weights, clusters=numbers)
+    if names is not None and not is_binary:
+        named = replace(predictions, class_names=tuple(str(name) for name in names))
+        predictions = replace(in_order_of_numbers(named), class_names=None, label_map=None)
+    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy, log C at most.
+    entropy = 1.0 if is_binary else max(1.0, math.log(n_classes))
+    return predictions, max(SUM_TOLERANCE, precision * entropy)
+
+
+def _classes_last(array: Array, labels_shape: tuple[int, ...], argument: str, function: str) -> Array:
+    """Scores that are not empty, with the classes on the last axis, if they have an axis of them."""
+    if array.ndim == 0 or 0 in array.shape:
+        expected = "an array with at least one row"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
+    if class_axes(array.shape, labels_shape) == [1]:
+        return namespace(array).moveaxis(array, 1, -1)
+    return array
+
+
+def _flat_rows(array: Array, labels: Array, argument: str, of_labels: str, function: str) -> Matrix:
+    """Scores as rows (N, C), or (N,) where they have the shape of the labels and are those of class 1 of two."""
+    shape = tuple(array.shape)
+    if array.ndim == labels.ndim:
+        check_shape(labels, shape, of_labels, function)
+        _refuse_one_hot(labels, array, of_labels, function)
+        of_class_1: Matrix = array.reshape(-1)
+        return of_class_1
+    if array.ndim < 2 or shape[-1] < 2:
+        expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {shape}")
+    check_shape(labels, shape[:-1], of_labels, function, ", one label for each row")
+    rows: Matrix = array.reshape(-1, shape[-1])
+    return rows
+
+
+def _rows_that_count(
+    labels: NDArray[Any], weights: Vector | None, ignored: IgnoreIndex, of_labels: str, function: str
+) -> Flags:
+    """Which rows have a label, and a weight above 0."""
+    kept = np.ones(len(labels), dtype=bool)
+    if check_marks(ignored, function):
+        kept = labelled_rows(labels, ignored, of_labels, function)
+    if weights is None or (weights > 0.0).all():
+        return kept
+    kept = kept & (weights > 0.0)
+    if not kept.any():
+        expected = "above 0 for at least one row that has a label"
+        raise DataError("sample_weight", function, expected=expected, got="none")
+    return kept
 
 
 def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:

@@ -134,8 +134,8 @@ class LabelMap:
         key = label_key(label)
         if self.columns is not None:
             number = self.columns.get(key)
-            if number is None and isinstance(key, str):
-                number = self.columns.get(_BOOLEAN_NUMBERS.get(key))
+            if number is None and key in _BOOLEAN_NUMBERS:
+                number = self.columns.get(_BOOLEAN_NUMBERS[str(key)])
             return -1 if number is None else number
         whole = _BOOLEAN_NUMBERS.get(key) if isinstance(key, str) else key
         if whole is None or not 0 <= whole - self.first_label < self.n_classes:
@@ -334,7 +334,9 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
             )
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names is None and rule.sorts:
-        classes = _sorted_classes(to_numpy(labels), distinct, raw.categories, rule)
+        values = to_numpy(labels)
+        dtype = None if values.dtype.kind == "O" else values.dtype
+        classes = sorted_classes(distinct, raw.categories, rule, dtype)
         if classes is not None:
             label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
             return Resolved(label_map.numbers(labels), classes, label_map)
@@ -425,13 +427,13 @@ def used_categories(
     raise LabelError(rule.argument, rule.function, expected=expected, got=got)
 
 
-def _sorted_classes(
-    values: NDArray[Any], distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule
+def sorted_classes(
+    distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule, dtype: Any = None
 ) -> NDArray[Any] | None:
     """The classes of columns without names, in sorted order, as many as there are distinct labels or categories.
 
-    None where the labels are column numbers. Integers may be names too, such as -1 and 1, unless all those that are no
-    column numbers are values that usually mark rows without a label.
+    They are of the type of the labels, `dtype`. None where the labels are column numbers. Integers may be names too,
+    such as -1 and 1, unless all those that are no column numbers are values that usually mark rows without a label.
     """
     keys = [label_key(label) for label in distinct]
     by_number = LabelMap(rule.n_classes, None)
@@ -456,10 +458,10 @@ def _sorted_classes(
         n_classes = rule.n_classes
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
-        raise LabelError(rule.argument, rule.function, expected=expected, got=got)
-    if values.dtype.kind in "UO" and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
-        return np.array(sorted(distinct, key=lambda label: int(label_key(label) or 0)), dtype=values.dtype)
-    return np.array(distinct) if values.dtype.kind == "O" else np.unique(values)
+        raise LabelError(rule.argument, rule.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
+    if True in kinds and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
+        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))
+    return np.array(distinct, dtype=dtype)
 
 
 def order_with_positive(

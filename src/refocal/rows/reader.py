@@ -37,6 +37,7 @@ from refocal.rows.labels import (
     label_key,
     order_with_positive,
     raw_labels,
+    sorted_classes,
 )
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
@@ -140,19 +141,11 @@ class RowReader:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source)
-        if (
-            rule.names is None
-            and rule.sorts
-            and any(LabelMap(self.n_classes, None).column(each) < 0 for each in labels)
-        ):
-            classes = tuple(sorted(labels, key=_order_of_label))
-            if len(classes) != self.n_classes:
-                expected = f"of {self.n_classes} distinct classes, as X has columns"
-                got = f"{len(classes)} distinct labels"
-                got += f" from {classes[0]!r} to {classes[-1]!r}" if classes else ""
-                raise LabelError("y", self.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-            columns = {label_key(label): i for i, label in enumerate(classes)}
-            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=classes)
+        if rule.names is None and rule.sorts:
+            classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
+            if classes is not None:
+                columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
+                return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
         return replace(self, label_map=rule.decide(labels))
 
     def in_order(self, order: Indices) -> Self:

@@ -15,7 +15,9 @@ days = [str(np.datetime64("2026-05-01") + day) for day in range(60)]
 log_odds = rng.normal(-1.0, 1.0, size=(60, 400))
 shift = np.where(np.arange(60) < 18, 0.0, 0.6)[:, None]
 luck = 0.2 * rng.normal(size=(60, 1))
-labels = (rng.random((60, 400)) < 1 / (1 + np.exp(-log_odds - shift - luck))).astype(int)
+labels = (rng.random((60, 400)) < 1 / (1 + np.exp(-log_odds - shift - luck))).astype(
+    int
+)
 old = rng.normal(-1.0, 1.0, size=4000)
 calibrator = LogisticCalibration(input="log-odds").fit(
     old, rng.random(4000) < 1 / (1 + np.exp(-old))

@@ -1,15 +1,15 @@
 # make demo   calibrate a bundled example network and write report.html about it
 # make check  lint, types and the fast tests: within a minute
 # make test   everything that CI runs: lint, types, architecture, tests; a few minutes
-# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants that survived
+# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own: ten minutes
 # make stress every stress case on refocal and its peers, the huge ones too: writes benchmarks/results/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
-# make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 98 %
-# make mutants   small faults in those subpackages, which the tests must notice: writes benchmarks/results/mutants.md
-# make test-lowest  the tests of the core (tests/core.txt) with the lowest versions that pyproject.toml allows
+# make coverage  the branches of maps, losses, metrics, engine and fitting that the tests marked numerics run: at least 98 %
+# make mutants   small faults in those subpackages, which the tests must notice (mutmut): writes benchmarks/results/mutants.md
+# make test-lowest  the tests marked core with the lowest versions that pyproject.toml allows
 # make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
 # make dist   the source archive and the wheels, the same bytes each time, checked and tried in empty environments
 # make lint   the checks without the tests
@@ -30,15 +30,12 @@ TIMED  := OMP_NUM_THREADS=1
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
           $(wildcard $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python))
 RUNS   ?= 100000
+# The names of the mutants to try: one of each function.
+MUTANTS ?= *__mutmut_7
 LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest
-# The subpackages whose branches are counted, and the tests that run them.
+# The subpackages whose branches are counted.
 COUNTED := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.engine --cov=refocal.fitting
-COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/fuzz/test_fuzz.py tests/io/test_scale_blocks.py \
-          tests/nn/test_nn_sigmoid.py \
-          $(patsubst %,tests/test_%.py,apply auto chain class_weight curves device fused kernel losses maps_accuracy maps_affine \
-            maps_gradients maps_practice maps_properties multilabel multilabel_evaluate properties scaling search search_blocks \
-            search_grid search_rows wide)
 # The tests start Python often: what is compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.
@@ -80,8 +77,7 @@ pytest: $(STAMP)
 
 test-all: lint
 	$(PYTEST)
-	$(MAKE) test-lowest stress fuzz RUNS=10000
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --again
+	$(MAKE) test-lowest stress fuzz mutants RUNS=10000
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -122,10 +118,11 @@ fuzz: $(STAMP)
 
 coverage: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --cov-branch $(COUNTED) --cov-fail-under=98 \
-		--cov-report=term-missing:skip-covered $(COVER)
+		--cov-report=term-missing:skip-covered -m numerics tests
 
 mutants: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run '$(MUTANTS)'
+	$(BIN)/python tools/mutants.py '$(MUTANTS)'
 
 # uv can ask for the lowest versions. torch alone stays: its older builds for the CPU are not on the package index.
 # What old libraries warn of is no error here. The estimator checks of scikit-learn 1.6 hand sparse matrices to all, and it
@@ -141,7 +138,7 @@ $(LOWEST)/.installed: pyproject.toml Makefile
 	touch $(LOWEST)/.installed
 
 test-lowest: $(LOWEST)/.installed
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -W default -k "not scikit_learn_checks and not out_of_fold and not other_libraries" @tests/core.txt
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -W default -m core -k "not scikit_learn_checks and not out_of_fold and not other_libraries" tests
 
 # Every file of each version that the package index has, so that the lock holds on other machines. torch is named above:
 # its build for the CPU is another file than the index's.
@@ -174,5 +171,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@
 Prints how long a fit takes in bare log-softmax passes of NumPy over the same logits and relative to scikit-learn's
 temperature scaling, beside the ratios that were measured when they were last set (AVX2, one thread). Ratios vary by
 some tens of per cent from run to run and by a factor of two from processor to processor, so nothing fails here; what
-must not grow is counted by tests/test_work.py.
+must not grow is counted by tests/integration/test_work.py.
 """
 
 from __future__ import annotations

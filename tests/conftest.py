@@ -36,6 +36,15 @@ def pytest_configure(config):
     torch.set_num_threads(1)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """With `-m core` or `-m numerics` import only the files that have the mark: others may need packages that are not
+    installed, or make thousands of cases."""
+    mark = config.option.markexpr.partition(" ")[0]
+    if mark in ("core", "numerics") and collection_path.name.startswith("test_"):
+        return f"pytest.mark.{mark}" not in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.

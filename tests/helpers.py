@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 from refocal.fitting.curves import spline
+from refocal.maps import focal_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
 from refocal.maps.steps import KINDS, Affine, Floor, Focal, KeepTop, Mixture, Offset, Temperature, Uniform
@@ -41,6 +42,12 @@ def python_blocks(page):
 
 def to_numpy(array):
     return np.asarray(array.detach() if hasattr(array, "detach") else array)
+
+
+def focal_log_loss(logits, labels, gamma, temperature):
+    """The log-loss behind a temperature and the focal map, by the maps alone."""
+    log_p = focal_temperature(np.asarray(logits, np.float64), gamma, temperature)
+    return -log_p[np.arange(len(labels)), labels].mean()
 
 
 def draw_logits(n_rows=1000, n_classes=5, seed=0, scale=2.0, temperature=1.0):

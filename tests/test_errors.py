@@ -11,6 +11,8 @@ from helpers import to_numpy
 from refocal import losses, maps
 from refocal.errors import DataError, InputError, LabelError, ParameterError, RefocalError, ShapeError
 
+pytestmark = pytest.mark.core
+
 GOOD = np.zeros((2, 3))
 MAPS = {
     "log_softmax": lambda x: maps.log_softmax(x),

@@ -23,6 +23,8 @@ from refocal.maps import focal as focal_map
 from refocal.maps import log_softmax
 from refocal.theory import conditional_risk, focal_minimizer
 
+pytestmark = [pytest.mark.core, pytest.mark.numerics]
+
 ALL = {
     "cross_entropy": losses.cross_entropy,
     "brier": losses.brier,

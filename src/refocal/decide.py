@@ -16,6 +16,7 @@ from refocal.metrics.bins import effective_size, outcome_weights, reached_from
 from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
 from refocal.rows import Predictions
+from refocal.rows.gate import in_column_order
 
 __all__ = [
     "ABSTAIN",
@@ -112,7 +113,7 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
 
     Parameters
     ----------
-    probabilities : array
+    probabilities : array or Predictions
         (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: expected costs rely on it.
     costs : array (C, A)
         What action j costs when the class is i. Actions need not be classes.
@@ -128,7 +129,7 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     array([ 0, -1,  1])
     """
     function = "best_actions"
-    given = as_array(probabilities, "probabilities", function)
+    given = as_array(in_column_order(probabilities), "probabilities", function)
     if given.ndim == 1:
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:

@@ -58,6 +58,9 @@ class Remedy(Enum):
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     OVERWRITE = "To have it replaced or removed, say overwrite=True."
     MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."
+    NAMES_BEFORE = (
+        "Say what the columns before were: monitor.class_names = (…), in their order, of two the positive class second."
+    )
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (
         "Name the columns of the classes with values='logit_*' or values='cat,dog', that of the labels with labels= "

@@ -385,3 +385,18 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("labels", "got"),
+    [(["cat", None], "None"), (["cat", 3], "3"), ([1, "cat"], "'cat'"), ([1.0, float("nan")], "nan")],
+)
+def test_classes_of_detections_are_all_text_or_all_numbers(labels, got):
+    with pytest.raises(LabelError, match=rf"'labels' .* must be .* for each detection, as for the first.* Got {got}"):
+        Detections.of([0.9, 0.4], [True, False], labels=labels)
+
+
+def test_classes_of_detections_may_be_of_any_type_of_their_kind():
+    for labels in (["cat", "dog"], np.array(["cat", "dog"], dtype=object), np.array([3, 5], dtype=np.uint8), [3, 5]):
+        detections = Detections.of([0.9, 0.4], [True, False], labels=labels)
+        assert repr(detections) == "Detections(2, 1 of true objects, 2 classes)"

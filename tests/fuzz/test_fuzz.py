@@ -27,6 +27,8 @@ from refocal.evaluate import load_evaluation
 from refocal.io import read, read_values
 from refocal.metrics import CalibrationHistogram
 
+pytestmark = pytest.mark.numerics
+
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 HARM = Path(__file__).parent / "harm"

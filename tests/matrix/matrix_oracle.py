@@ -28,7 +28,10 @@ def names_of(columns):
     shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
     start = max(shared.rfind(separator) + 1 for separator in "_.: ")
     whole = {key(name): column for column, name in enumerate(columns)}
-    return whole | {key(name[start:]): column for column, name in enumerate(columns)}
+    names = whole | {key(name[start:]): column for column, name in enumerate(columns)}
+    if names.keys() >= TRUTH.keys():  # how a truth is stored does not matter
+        names |= {number: names[truth] for truth, number in TRUTH.items()}
+    return names
 
 
 def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, is_fit=False, is_one_number=False):

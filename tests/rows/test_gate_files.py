@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import draw_logits
-from refocal import TemperatureScaling
+from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import FormatError
 from refocal.evaluate import evaluate
@@ -173,3 +173,100 @@ def test_labels_to_ignore_are_the_same_however_they_are_stored(storage):
     logits, labels = draw_logits(200, 2)
     stored = labels.astype(bool).astype(storage)
     assert len(Predictions.from_logits(logits, stored, ignore_index=0)) == np.count_nonzero(labels)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".npz", ".jsonl", ".parquet", ""])
+def test_what_apply_wrote_is_read_by_the_names_of_its_classes(tmp_path, ending):
+    logits, labels = draw_logits(600, 3)
+    names = ["stars_1", "stars_2", "stars_3"]
+    pd.DataFrame(logits, columns=names).assign(label=labels + 1).to_csv(tmp_path / "val.csv", index=False)
+    seen = labels < 2  # the last class does not occur in the test rows
+    test = pd.DataFrame(logits[seen], columns=names).assign(label=labels[seen] + 1)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    fitted = TemperatureScaling().fit(read(tmp_path / "val.csv"))
+    apply(fitted, tmp_path / "test.csv", tmp_path / f"out{ending}")
+    p = fitted.predict_proba(logits[seen])
+    expected = -np.mean(np.log(p[np.arange(len(p)), labels[seen]]))
+    rows = open_rows(tmp_path / "out", input="probabilities") if not ending else None
+    rows = read(tmp_path / f"out{ending}", input="probabilities") if rows is None else rows
+    found = evaluate(rows, {}).methods[0].measures["log_loss"].value
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("said", ["False", "false", "0"])
+@pytest.mark.parametrize("are_booleans", [True, False])
+def test_late_labels_know_which_truth_was_positive(tmp_path, monkeypatch, two, said, are_booleans):
+    monkeypatch.chdir(tmp_path)
+    p, happens = two  # p is the probability that the label is false
+    label = happens == 0
+    pd.DataFrame({"id": range(len(p)), "p": p}).to_csv("batch.csv", index=False)
+    outcomes = pd.DataFrame({"id": range(len(p)), "label": label if are_booleans else label.astype(int)})
+    outcomes.to_csv("outcomes.csv", index=False)
+    assert run(["monitor", "batch.csv", "--ids", "id", "--positive-label", said]) == 0
+    assert run(["monitor", "--outcomes", "outcomes.csv", "--ids", "id"]) == 0
+    summary = CalibrationMonitor.load("monitor.json").summary()
+    assert summary.rate.value == pytest.approx(happens.mean())
+
+
+def test_decimals_that_are_no_numbers_keep_their_text(tmp_path, two):
+    p, happens = two
+    version = np.array(["2.1", "2.10"])[np.arange(len(p)) % 2]
+    frame = pd.DataFrame({"p": p, "label": happens, "version": version})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for ending in ("csv", "parquet"):
+        groups = read(tmp_path / f"rows.{ending}", groups=["version"]).groups["version"]
+        np.testing.assert_array_equal(groups, version)
+
+
+@pytest.mark.parametrize("names", [["logit_new_york", "logit_new_jersey", "logit_old"], ["cat", "dog", "emu"]])
+def test_a_later_file_with_a_class_more_is_refused(tmp_path, names):
+    logits, labels = draw_logits(600, 3)
+    seen = labels < 2
+    logits, labels = logits[seen], np.array([name.removeprefix("logit_") for name in names])[labels[seen]]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    pd.DataFrame(logits[:100, :2], columns=names[:2]).assign(label=labels[:100]).to_csv(folder / "1.csv", index=False)
+    pd.DataFrame(logits[100:], columns=names).assign(label=labels[100:]).to_csv(folder / "2.csv", index=False)
+    with pytest.raises(FormatError, match=f"has a class '{names[2]}' more than the first file"):
+        evaluate(open_rows(folder), {})
+
+
+def test_a_class_whose_logits_are_0_is_not_passed_over(tmp_path):
+    logits, labels = draw_logits(600, 3)
+    seen = labels < 2
+    reference = (logits - logits[:, 2:])[seen]
+    frame = pd.DataFrame(reference, columns=NAMES).assign(label=NAMES[labels[seen]])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(FormatError, match="'emu'"):
+        read(tmp_path / "rows.csv")
+    log_p = reference - np.log(np.exp(reference).sum(axis=1, keepdims=True))
+    expected = -np.mean(log_p[np.arange(len(log_p)), labels[seen]])
+    found = evaluate(read(tmp_path / "rows.csv", values="*"), {}).methods[0].measures["log_loss"].value
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_positive_label_does_not_change_what_a_calibrator_without_names_sees(tmp_path, monkeypatch, two, capsys):
+    monkeypatch.chdir(tmp_path)
+    p, happens = two
+    np.savez("val.npz", probabilities=np.column_stack([1 - p, p]), labels=happens)
+    assert run(["fit", "val.npz", "--probabilities", "-m", "logistic", "-o", "c.json"]) == 0
+    frame = pd.DataFrame({"p_no": 1 - p, "p_yes": p, "label": np.array(["no", "yes"])[happens]})
+    frame.to_csv("test.csv", index=False)
+    q = load("c.json").predict_proba(np.column_stack([1 - p, p]))
+    expected = -np.mean(np.log(q[np.arange(len(q)), happens]))
+    for said in ([], ["--positive-label", "yes"], ["--positive-label", "no"]):
+        capsys.readouterr()
+        assert run(["evaluate", "test.csv", "c.json", *said, "--json"]) == 0
+        methods = json.loads(capsys.readouterr().out)["methods"]
+        assert methods[-1]["measures"]["log_loss"]["value"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, str])
+def test_truths_name_columns_however_they_are_stored(tmp_path, two, kind):
+    p, happens = two
+    labels = [str(bool(label)) if kind is str else kind(label) for label in happens.tolist()]
+    pd.DataFrame({"p_True": p, "p_False": 1 - p, "label": labels}).to_csv(tmp_path / "rows.csv", index=False)
+    expected = -np.mean(np.log(np.where(happens == 1, p, 1 - p)))
+    found = evaluate(read(tmp_path / "rows.csv"), {}).methods[0].measures["log_loss"].value
+    assert found == pytest.approx(expected, rel=1e-9)

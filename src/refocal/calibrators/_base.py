@@ -28,8 +28,9 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._groups import Groups, as_groups
+from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.class_order import named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 
-# Memory-mapped logits of at least this many bytes are processed in blocks.
-LARGE_MAP = 1 << 30
 # The weight, in rows, that some calibrators spread over all classes so that no probability is 0.
 FLOOR = 1e-3
 
@@ -168,9 +167,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
+        >>> from refocal.fitting.temperature import newton_temperature
         >>> rows = TemperatureScaling().dataset(np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), [0, 1, 1])
         >>> fitted = [TemperatureScaling().fit(rows), FocalTemperatureScaling(objective="nll").fit(rows)]
-        >>> rows.n_rows, fitted[0].temperature_ == rows.memo["temperature"].temperature
+        >>> rows.n_rows, fitted[0].temperature_ == newton_temperature(rows).temperature  # known already
         (3, True)
         """
         function = f"{type(self).__name__}.fit"
@@ -178,8 +178,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_kind(X.input, function)
             return X
         if isinstance(X, Predictions):
-            return self._block(self._own_rows(X, y, sample_weight, function), function)
-        is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
+            if groups is not None and not X.groups:
+                X = X.with_groups(groups)
+                groups = None
+            return self._block(self._own_rows(X, y, sample_weight, groups, function), function)
+        is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of
 
@@ -206,9 +209,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             expected = f"rows of {self.input}, as this calibrator takes"
             raise DataError("X", function, expected=expected, got=f"rows of {given}")
 
-    def _own_rows(self, rows: Predictions, y: Any, sample_weight: Any, function: str) -> Predictions:
-        """Predictions of the kind that this calibrator takes, which have labels and weights of their own."""
-        for argument, value in (("y", y), ("sample_weight", sample_weight)):
+    def _own_rows(self, rows: Predictions, y: Any, sample_weight: Any, groups: Any, function: str) -> Predictions:
+        """Predictions of the kind that this calibrator takes, which have labels, weights and groups of their own."""
+        for argument, value in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
             if value is not None:
                 expected = "left out where X are Predictions, which have their own"
                 raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
@@ -343,20 +346,29 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A data frame must have the columns of the fit in their order, as in scikit-learn.
         """
         if not isinstance(X, Predictions):
-            _check_feature_names(self, X, reset=False)
-            self._check_order(X, function)
+            self._check_names(X, function)
             return X
         self._check_kind(X.input, function)
-        order = order_of_columns(self, X.class_names, function)
+        order = order_for(self, X, function)
         rows = X if order is None else X.reordered(order)
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]
         return rows.values
 
-    def _check_order(self, X: Any, function: str) -> None:
-        """Columns of a data frame that are called as the classes, also by numbers, are in the order of these."""
-        columns = column_names(X)
-        if columns is None or self.row_axes != 1 or len(columns) != len(self.classes_):
+    def _check_names(self, X: Any, function: str) -> None:
+        """Columns of a data frame, of Dask too, are those of the fit, in their order, as in scikit-learn.
+
+        After a fit on an array, those that are called as the classes, also by numbers, are in the order of these.
+        """
+        frame = _frame_of_names(X)
+        if not hasattr(self, "feature_names_in_"):
+            self._check_order(frame, function)
+        _check_feature_names(self, frame, reset=False)  # warns of names after a fit without
+
+    def _check_order(self, frame: Any, function: str) -> None:
+        """Columns that are called as the classes are in the order of these."""
+        columns = column_names(frame)
+        if columns is None or len(columns) != len(self.classes_):
             return
         start = shared_beginning(columns)
         names = [str(name)[start:] for name in columns]
@@ -367,16 +379,24 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             expected = f"of columns in the order of the classes, {', '.join(known)}"
             raise ShapeError("X", function, expected=expected, got=", ".join(names))
 
+    def with_names(self, chunk: NDArray[Any]) -> Any:
+        """A chunk of rows whose names were checked, as the data frame that scikit-learn expects after a fit on one."""
+        known = getattr(self, "feature_names_in_", None)
+        if known is None:
+            return chunk
+        import pandas as pd  # type: ignore[import-untyped]
+
+        return pd.DataFrame(chunk, columns=list(known))
+
     def _by_chunk(self, method: str, X: Any) -> Any:
         """A method applied lazily to each chunk of rows of a Dask array or DataFrame.
 
         The columns of a DataFrame must be those of the fit, in their order. One number per row has two columns of
         probabilities.
         """
-        _check_feature_names(self, _frame_of_names(X), reset=False)
+        self._check_names(X, f"{type(self).__name__}.{method}")
         values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
-        known = getattr(self, "feature_names_in_", None)
-        compute = partial(_of_chunk, self, method, None if known is None else list(known))
+        compute = partial(_of_chunk, self, method)
         n_axes = values.ndim
         is_one_column = n_axes == 1
         if not is_one_column:
@@ -454,13 +474,9 @@ def filled(p: Array, out: NDArray[Any] | None) -> Array:
     return out
 
 
-def _of_chunk(calibrator: Calibrator, method: str, names: list[str] | None, chunk: NDArray[Any]) -> Array:
+def _of_chunk(calibrator: Calibrator, method: str, chunk: NDArray[Any]) -> Array:
     """A method of a calibrator on one chunk of rows, whose column names were checked."""
-    if names is not None:
-        import pandas as pd  # type: ignore[import-untyped]
-
-        chunk = pd.DataFrame(chunk, columns=names)
-    return getattr(calibrator, method)(chunk)
+    return getattr(calibrator, method)(calibrator.with_names(chunk))
 
 
 def _frame_of_names(X: Any, *others: Any) -> Any:

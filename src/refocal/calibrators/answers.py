@@ -28,7 +28,11 @@ class Answers(NamedTuple):
 def answers(
     calibrator: Calibrator, values: NDArray[Any], order: Indices | None = None, groups: Mapping[str, Any] | None = None
 ) -> Answers:
-    """The predictions of a calibrator; `order` has the positions of its classes among the columns."""
+    """The predictions of a calibrator; `order` has the positions of its classes among the columns.
+
+    One number per row is about the second of its classes, as everywhere.
+    """
+    order = None if values.ndim == 1 else order
     given = values if order is None else values[:, order]
     back: Any = slice(None) if order is None else np.argsort(order)
     more: dict[str, Any] = {"groups": groups} if groups else {}

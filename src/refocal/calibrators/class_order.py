@@ -31,12 +31,20 @@ def named_classes(calibrator: Calibrator) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def order_of_columns(calibrator: Calibrator, class_names: Sequence[str] | None, function: str) -> Indices | None:
+def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> Indices | None:
+    """The positions of the calibrator's classes among the columns of rows; None where these are in its order."""
+    source = rows.source if hasattr(rows, "source") else rows.reader.source
+    return order_of_columns(calibrator, rows.class_names, function, swapped=source.swapped)
+
+
+def order_of_columns(
+    calibrator: Calibrator, class_names: Sequence[str] | None, function: str, *, swapped: bool = False
+) -> Indices | None:
     """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
 
     Columns called 0 … C-1, or without names, are those of the calibrator by their numbers, whatever its classes are
     called. Classes that are numbers are those of columns called so, and booleans are 1 and 0; columns with other names
-    are then taken in their own order.
+    are then taken in their own order: that of the file where the positive label has `swapped` them.
     """
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
@@ -53,7 +61,9 @@ def order_of_columns(calibrator: Calibrator, class_names: Sequence[str] | None, 
     if {*keys} == {*position}:
         order = np.array([position[key] for key in keys])
         return None if np.array_equal(order, counted) else order
-    return column_order(class_names, wanted, function) if wanted is not None and _are_names(calibrator) else None
+    if wanted is not None and _are_names(calibrator):
+        return column_order(class_names, wanted, function)
+    return np.array([1, 0]) if swapped else None
 
 
 def _numbered(keys: list[Any]) -> list[Any]:
@@ -96,5 +106,5 @@ def in_order_of(rows: RowsT, calibrator: Calibrator | None) -> RowsT:
     """Rows with their named columns in the order of a calibrator's classes; those without names stay as they are."""
     if rows.class_names is None:
         return rows
-    order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "in_order_of")
+    order = None if calibrator is None else order_for(calibrator, rows, "in_order_of")
     return rows if order is None else rows.reordered(order)  # type: ignore[return-value]

@@ -9,10 +9,14 @@ import numpy as np
 from refocal._arrays import to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.engine import Block, Dataset
+from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
+
+BEFORE: CacheKey[dict[str, float]] = NamedKey("before")
+"""Under what the measures of the rows before any calibration are cached."""
 
 
 class Fitted(NamedTuple):
@@ -48,7 +52,7 @@ def _measures(dataset: Dataset, chains: list[Chain]) -> list[list[float]]:
 
 def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     """The data that a calibrator was fitted on, and its measures there before and after."""
-    before: dict[str, float] | None = dataset.memo.get("before")
+    before = dataset.cache.get(BEFORE)
     after: dict[str, float] | None = fitted.notes.get("after")
     # What is not known is measured in one pass.
     chains = []
@@ -61,7 +65,7 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
         before = measured[0]
     if after is None:
         after = measured[-1]
-    dataset.memo["before"] = dict(before)
+    dataset.cache.keep(BEFORE, dict(before))
     counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
     if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
         rows = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)

@@ -24,6 +24,7 @@ from refocal.errors import FormatError, InputWarning, ParameterError, Unsupporte
 from refocal.fitting.logistic import LEAST_RISE, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
+from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
@@ -37,11 +38,12 @@ NODES: Vector = LARGEST_LOG_SLOPE * np.cos(np.pi * (np.arange(N_NODES) + 0.5) / 
 class GroupLines(NamedTuple):
     """The groups of a column, in sorted order, with the slope and the intercept of each."""
 
-    names: NDArray[np.str_]
+    names: NDArray[Any]
+    """Text, or the numbers of labels."""
     slope: Vector
     intercept: Vector
 
-    def of(self, groups: NDArray[np.str_]) -> tuple[Vector, Vector]:
+    def of(self, groups: NDArray[Any]) -> tuple[Vector, Vector]:
         """Slope and intercept of each row: 1 and 0 in groups that the fit did not see."""
         place = np.minimum(np.searchsorted(self.names, groups), len(self.names) - 1)
         seen = self.names[place] == groups
@@ -140,6 +142,8 @@ class GroupCalibration(Calibrator):
         _refuse_class_axis(class_axis, name)
         if is_dask(X):
             return self._log_proba_by_chunk(X, groups, name)
+        if isinstance(X, Predictions) and groups is None:
+            groups = X.groups or None
         logits = self._logits(X, name)
         xp = namespace(logits)
         rows = xp.reshape(logits, (-1, logits.shape[-1]))
@@ -150,6 +154,7 @@ class GroupCalibration(Calibrator):
 
     def _log_proba_by_chunk(self, X: Any, groups: Any, function: str) -> Any:
         """Log-probabilities of a Dask array or DataFrame, whose rows have these groups."""
+        self._check_names(X, function)
         values = with_known_lengths(in_chunks_of_rows(X))
         columns = as_groups(groups, int(values.shape[0]), function)
         if groups is None or columns:
@@ -157,7 +162,7 @@ class GroupCalibration(Calibrator):
 
         def predict(block: Array, rows: slice) -> Array:
             of_rows = {column: names[rows] for column, names in columns.items()}
-            return self.log_proba_in_groups(self._logits(block, function), of_rows)
+            return self.log_proba_in_groups(self._logits(self.with_names(block), function), of_rows)
 
         return by_places(predict, values, len(self.classes_), function)
 

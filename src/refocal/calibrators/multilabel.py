@@ -138,8 +138,9 @@ class MultiLabelCalibration(Calibrator):
             return Fitted(shared.chain, notes=notes)
         # The labels are groups of rows.
         groups = fit_groups(rows, shared.chain, {"label": to_numpy(rows.label_of_row)})
-        lines = groups.lines["label"]
-        chain = Chain((*shared.chain.steps, LabelLines(lines.slope, lines.intercept)))
+        # A label that is unknown in all rows has no line of its own: the identity.
+        slope, intercept = groups.lines["label"].of(np.arange(len(labels)))
+        chain = Chain((*shared.chain.steps, LabelLines(slope, intercept)))
         return Fitted(chain, notes=notes | {"after": groups.after, "deviation": groups.deviations["label"]})
 
     @classmethod
@@ -169,15 +170,13 @@ class MultiLabelCalibration(Calibrator):
         """The logarithm of the probability of each label, of the shape of `X`; for a Dask array computed lazily."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
+        self._check_names(X, name)
         if is_dask(X):
-            # A Dask DataFrame has an empty one of pandas, with the names of its columns.
-            _check_feature_names(self, X._meta if hasattr(X, "to_dask_array") else X, reset=False)
             values = in_chunks_of_rows(X)
             dtype = floating_dtype(values)
             meta = np.empty((0,) * values.ndim, dtype)
             predict = partial(self._log_proba, class_axis=class_axis, function=name)
             return values.map_blocks(predict, dtype=dtype, meta=meta)
-        _check_feature_names(self, X, reset=False)
         return self._log_proba(X, class_axis, name)
 
     def _log_proba(self, X: Array, class_axis: int, function: str) -> Array:

@@ -17,6 +17,7 @@ from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators.description import is_guessing
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
+from refocal.engine.cache import CacheKey
 from refocal.engine.scoring import ENTRIES
 from refocal.fitting.curves import line
 from refocal.fitting.logistic import fit_line, fit_logistic
@@ -293,10 +294,10 @@ class SortedClass(NamedTuple):
     log_odds: Vector
 
 
-class _SortedKey(NamedTuple):
-    """Under what the sorted classes are cached in the memo of a block."""
+@dataclass(frozen=True)
+class _SortedKey(CacheKey[list[SortedClass]]):
+    """Under what the sorted classes of a block are cached."""
 
-    name: str
     temperature: float
 
 
@@ -305,11 +306,10 @@ def _sorted_classes(block: Block, temperature: float) -> Iterable[SortedClass]:
     classes = range(1 if block.n_classes == 2 else 0, block.n_classes)
     if block.n_rows * len(classes) > TABLE:
         return _sort_classes(block, temperature, classes)
-    key = _SortedKey("sorted classes", temperature)
-    cached: list[SortedClass] | None = block.memo.get(key)
+    key = _SortedKey(temperature)
+    cached = block.cache.get(key)
     if cached is None:
-        cached = list(_sort_classes(block, temperature, classes))
-        block.memo[key] = cached
+        cached = block.cache.keep(key, list(_sort_classes(block, temperature, classes)))
     return cached
 
 

@@ -25,7 +25,7 @@ from refocal.cli.options import (
     RowOptions,
     read_or_open,
 )
-from refocal.cli.printing import left_out, print_calibrator, progress, result, say
+from refocal.cli.printing import left_out, print_calibrator, progress, result, say, say_read
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
@@ -154,6 +154,7 @@ def apply(
     refocal apply calibrator.json 'logits/*.parquet' -o probs
     """
     from refocal.calibrators.answers import further_names, group_columns, what_is_written
+    from refocal.io.apply import open_application
 
     _check_written(logits, output)
     guard_output(output, files=[calibrator], function="refocal apply")  # of rows and labels refocal.io.apply does
@@ -164,8 +165,6 @@ def apply(
     # Of several labels a table has a column of scores for each.
     is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
-    reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise, **vars(blocks)}
-    reading["overwrite"] = overwrite
     with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()
 
@@ -174,8 +173,18 @@ def apply(
             rate = n_rows / max(time.monotonic() - start, 1e-9)
             update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
+        application = open_application(
+            fitted,
+            logits,
+            output,
+            values=values,
+            labels=columns.labels,
+            renormalise=columns.renormalise,
+            skip_bad_rows=blocks.skip_bad_rows,
+            skip_bad_parts=blocks.skip_bad_parts,
+        )
         with options.cluster(blocks) as client:
-            written = refocal.io.apply(fitted, logits, output, client=client, progress=tell, **reading)
+            written = application.write(overwrite=overwrite, client=client, progress=tell)
     problems = [each.problem for each in written if each.problem is not None]
     n_files = len(written) - len(problems)
     n_before = sum(each.was_there for each in written)
@@ -184,7 +193,8 @@ def apply(
     columns_are = "labels" if fitted.row_axes == 2 else "classes"
     of_rows = {"rows": n_rows, columns_are: fitted.n_features_in_, "rows_skipped": n_skipped}
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
-    result({"output": str(output), **of_rows, **of_files})
+    result({"output": str(output), "read": application.described(), **of_rows, **of_files})
+    say_read(application.described())
     there = f", {n_before} of them there before" if n_before else ""
     parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{there}"
     unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 import refocal
+from refocal._limits import large_file
 from refocal._methods import DEMO
 from refocal._outputs import EVALUATION, guard_output
 from refocal.cli import options
@@ -298,7 +299,7 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= files.LARGE_FILE if options.is_text_file(place) else files.is_large(str(place)):
+        if size >= large_file() if options.is_text_file(place) else files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")

@@ -88,14 +88,14 @@ def monitor(
 
     rows = [*(batches or []), *(outcomes or [])]
     read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
-    for file in (state, state.with_suffix(refocal.monitor.monitor.WAITING)):
+    for file in (state, refocal.monitor.monitor.waiting_file(state)):
         guard_output(file, rows, argument="state", **read)
     if output is not None:
         guard_output(output, rows, **read)
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
-    settings = {} if alpha is None else {"alpha": alpha}
+    settings: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
     if state.is_file() and settings:
         raise UsageError(f"--alpha is for a new state; {state} has its own.")
     watched = made.load(state) if state.is_file() else made(**settings)
@@ -152,9 +152,13 @@ def _add(
         why = "" if ids is None else f" and no column {ids!r}"
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
+    known = watched.class_names
+    if known is not None and reader.class_names is None and fitted is None and len(known) == reader.n_classes:
+        reader = replace(reader, class_names=known)
     with about(file):
-        rows = options.checked(raw, reader, fitted).in_order_of(watched.class_names)
-        watched.class_names = watched.class_names or rows.class_names
+        rows = options.checked(raw, reader, fitted).in_order_of(known)
+        if reader.positive_label is not None:  # which says what one number per row was about before
+            watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)

@@ -324,10 +324,10 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
-    from refocal.calibrators.class_order import InOrder, order_of_columns
+    from refocal.calibrators.class_order import InOrder, order_for
     from refocal.evaluate.predicted import log_proba
 
-    order = None if calibrator is None else order_of_columns(calibrator, rows.class_names, "probabilities_of")
+    order = None if calibrator is None else order_for(calibrator, rows, "probabilities_of")
     predictor = calibrator if calibrator is None or order is None else InOrder(calibrator, order)
     p = np.exp(log_proba(rows, predictor).astype(np.float64))
     return p / p.sum(axis=1, keepdims=True)

@@ -64,7 +64,7 @@ class Detections:
             raise LabelError("correct", name, expected="true or false, 1 or 0", got=f"{np.setdiff1d(hit, (0, 1))[0]}")
         columns = {
             "correct": hit.astype(bool),
-            "labels": None if labels is None else np.asarray(labels),
+            "labels": None if labels is None else read_classes(labels, "labels", name),
             "boxes": None if boxes is None else read_boxes(boxes, "boxes", name),
             "iou": None if iou is None else between_0_and_1(iou, "iou", name),
             "images": None if images is None else np.asarray(images),
@@ -131,6 +131,22 @@ def check_detections(detections: Any, function: str, needed: Mapping[str, str], 
         if getattr(detections, name) is None:
             expected = f"made with {name}: Detections.of(…, {name}=…), or read_coco{instead}"
             raise DataError("detections", function, expected=expected, got=f"detections without {name}")
+
+
+def read_classes(values: Any, argument: str, function: str) -> NDArray[Any]:
+    """The class of each detection: text for all of them, or a number for all."""
+    # NumPy would make text of None and of numbers that stand beside text in a list.
+    column = np.array(values, dtype=object) if isinstance(values, (list, tuple)) else np.asarray(values)
+    if column.ndim != 1:
+        return column  # an error of its shape
+    classes = column.tolist()
+    is_text = bool(classes) and isinstance(classes[0], str)
+    for label in classes:
+        is_number = isinstance(label, (int, float)) and label == label  # NaN is a missing class
+        if not (isinstance(label, str) if is_text else is_number):
+            expected = f"{'text' if is_text else 'a number'} for each detection, as for the first"
+            raise LabelError(argument, function, expected=expected, got=repr(label))
+    return np.array(classes) if column.dtype == object else column
 
 
 def between_0_and_1(values: Any, argument: str, function: str) -> Vector:

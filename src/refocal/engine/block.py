@@ -28,6 +28,7 @@ from refocal._arrays import (
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
+from refocal.engine.cache import Cache
 from refocal.engine.dataset import FINE_BINS, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import OCTAVES, Engine, Plan, Summed
@@ -91,7 +92,7 @@ class Block(Dataset):
         label_of_row: Indices | None = None,
     ) -> None:
         self.passes = 0
-        self.memo = {}
+        self.cache = Cache()
         self.on_gpu = on_gpu(logits)
         if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and not is_bfloat16(logits):
             logits = to_numpy(logits)  # the same memory, seen by NumPy

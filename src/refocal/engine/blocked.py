@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from refocal._arrays import SMALLEST, Indices, Vector, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
+from refocal.engine.cache import Cache
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.protocol import Summed
@@ -107,7 +108,7 @@ class BlockedDataset(Dataset):
 
     def __init__(self, reader: RowReader, n_given: int | None = None) -> None:
         self.passes = 0
-        self.memo = {}
+        self.cache = Cache()
         self.n_given = n_given
         """The number of rows, good and bad, where it is known."""
         self._reader = reader
@@ -173,7 +174,7 @@ class BlockedDataset(Dataset):
         reordered = copy(self)
         reordered._reader = self.reader.in_order(order)
         reordered.passes = 0
-        reordered.memo = {}
+        reordered.cache = Cache()
         reordered._n_sample = 0
         return reordered
 
@@ -452,5 +453,6 @@ def _limited(block: Block, floor: float | None, unit: float) -> Block:
     """A block whose logits are at least `floor` and whose weights are multiplied by a unit."""
     if floor is None and unit == 1.0:
         return block
-    weight = None if block.weight is None else unit * block.weight
+    # Rows without weights may stand beside blocks with weights: theirs are 1.
+    weight = block.weight if unit == 1.0 else unit * block.weights
     return Block(raise_zeros(block.logits, floor), block.labels, weight, block.groups)

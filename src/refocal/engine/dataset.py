@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
+from refocal.engine.cache import Cache
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Summed
 
@@ -33,7 +34,7 @@ COARSE_BINS = 3
 class Dataset(ABC):
     """Rows of logits with labels and weights, in blocks: a fit takes a few passes over them.
 
-    `passes` counts the passes over all rows; `memo` caches results that several searches on the same rows share.
+    `passes` counts the passes over all rows; `cache` keeps results that several fits on the same rows share.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -70,7 +71,7 @@ class Dataset(ABC):
     """For each file that was left out, the reason."""
 
     passes: int
-    memo: dict[Any, Any]
+    cache: Cache
 
     def start(self, *, look: bool = False) -> None:  # noqa: B027
         """Make sure that the rows are checked and counted; with `look`, also take the sample that `look` uses."""

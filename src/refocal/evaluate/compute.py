@@ -14,7 +14,7 @@ import numpy as np
 from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
-from refocal.calibrators.class_order import InOrder, order_of_columns
+from refocal.calibrators.class_order import InOrder, order_for
 from refocal.calibrators.description import FEW_ROWS, is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
@@ -261,7 +261,7 @@ def _usable(
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
                     raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
-                order_of_columns(calibrator, about.class_names, "evaluate")
+                order_for(calibrator, about, "evaluate")
             usable[name] = calibrator
     return usable
 
@@ -302,7 +302,7 @@ def _in_order(
     for name, calibrator in usable.items():
         if calibrator is None or calibrator.row_axes != 1:
             continue
-        order = order_of_columns(calibrator, about.class_names, "evaluate")
+        order = order_for(calibrator, about, "evaluate")
         if order is not None:
             methods[name] = InOrder(calibrator, order)
     return methods

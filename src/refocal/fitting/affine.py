@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -33,7 +34,8 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
-from refocal.fitting.lbfgs import Minimum, Tolerance, minimise
+from refocal.engine.cache import CacheKey
+from refocal.fitting.solver import LBFGS, FirstOrder, LBFGSState, Tolerance, minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
@@ -139,34 +141,34 @@ def fit_affine(
         x = np.concatenate([(start.weights - identity).ravel(), start.intercept])
     fit = _fit_matrix if recipe.shape == "matrix" else _fit_vector
     minimum = fit(dataset, z, ridge, x, accuracy)
-    weights = minimum.point[:-n_classes].reshape(identity.shape) + identity
-    intercept = minimum.point[-n_classes:]
-    log_loss = minimum.value - float(ridge @ minimum.point**2)
-    return Scaling(recipe, temperature, weights, intercept, log_loss, minimum.converged, minimum.passes)
+    weights = minimum.at.point[:-n_classes].reshape(identity.shape) + identity
+    intercept = minimum.at.point[-n_classes:]
+    log_loss = minimum.at.value - float(ridge @ minimum.at.point**2)
+    return Scaling(recipe, temperature, weights, intercept, log_loss, minimum.has_converged, minimum.passes)
 
 
 # Added to every curvature, so that none is 0: that of a class that never occurs would be.
 LEAST_CURVATURE = 1e-12
 
 
-def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> LBFGSState:
     """The x = (W - I, b) of a matrix, preconditioned by the diagonal of the Hessian at temperature scaling."""
 
     def objective(x: Vector) -> tuple[float, Vector]:
         sums = dataset.reduce(Pass(partial(_matrix_sums, z, parameters=x, exact=accuracy.in_double), np.add))
         return _with_ridge(sums, x, ridge)
 
-    at_start = objective(start)
+    at_start = FirstOrder(start, *objective(start))
     curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)
     curvature = dataset.reduce(curvature_pass) + 2.0 * ridge + LEAST_CURVATURE
 
     def precondition(gradient: Vector) -> Vector:
         return np.asarray(gradient / curvature)
 
-    return minimise(objective, start, precondition, accuracy.tolerance, at_start=at_start)
+    return minimise(LBFGS(objective, precondition, accuracy.tolerance), at_start)
 
 
-def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> Minimum:
+def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> LBFGSState:
     """The x = (diagonal of W - I, b) of a vector, preconditioned by the Hessian of each class's two parameters."""
     n = dataset.n_classes
 
@@ -191,7 +193,8 @@ def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, acc
         step_b = (curvature_ww * gradient_b - curvature_wb * gradient_w) / determinant
         return np.concatenate([step_w, step_b - step_b.mean()])
 
-    return minimise(objective, start, precondition, accuracy.tolerance, at_start=_with_ridge(sums, start, ridge))
+    at_start = FirstOrder(start, *_with_ridge(sums, start, ridge))
+    return minimise(LBFGS(objective, precondition, accuracy.tolerance), at_start)
 
 
 def _with_ridge(sums: Vector, x: Vector, ridge: Vector) -> tuple[float, Vector]:
@@ -201,19 +204,20 @@ def _with_ridge(sums: Vector, x: Vector, ridge: Vector) -> tuple[float, Vector]:
     return log_loss + float(ridge @ x**2), gradient + 2.0 * ridge * x
 
 
-class FeatureKey(NamedTuple):
-    """Under what the features of a block are cached in its memo."""
+@dataclass(frozen=True)
+class FeatureKey(CacheKey[Array]):
+    """Under what the features of a block are cached."""
 
     kind: str
     temperature: float
 
     def cached(self, block: Block) -> Array | None:
         """The features of a block, if they were computed before."""
-        return block.memo.get(self)
+        return block.cache.get(self)
 
     def store(self, block: Block, z: Array) -> None:
         """Keep the features of a block for further passes."""
-        block.memo[self] = z
+        block.cache.keep(self, z)
 
 
 class FeaturePart(NamedTuple):

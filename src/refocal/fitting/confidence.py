@@ -10,9 +10,9 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.engine import Block
 from refocal.fitting.curves import ShrunkCurve, Splines, fit_curve, rising_order
-from refocal.fitting.lbfgs import Tolerance, minimise
 from refocal.fitting.logistic import student_penalty
 from refocal.fitting.newton import matching_beta
+from refocal.fitting.solver import LBFGS, FirstOrder, Tolerance, minimise
 from refocal.maps.chain import Step
 from refocal.maps.curves import Confidence, Pieces
 from refocal.maps.row import softplus
@@ -143,13 +143,8 @@ def _improved(rows: Block, tail: Tail) -> Tail:
     def precondition(gradient: Vector) -> Vector:
         return np.asarray(eigenvectors @ (eigenvectors.T @ gradient / eigenvalues))
 
-    minimum = minimise(
-        objective.value_and_gradient,
-        start,
-        precondition,
-        Tolerance(gain=1e-8, rounding=1e-12, max_steps=50),
-        at_start=(value, gradient),
-    )
+    solver = LBFGS(objective.value_and_gradient, precondition, Tolerance(gain=1e-8, rounding=1e-12, max_steps=50))
+    minimum = minimise(solver, FirstOrder(start, value, gradient)).at
     lowest = np.array([-1.5, -3.0])
     highest = np.array([3.0, 3.0])
     point = np.clip(tail.point + objective.shift(minimum.point), lowest, highest)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
+from refocal.engine.cache import CacheKey
 from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
@@ -66,8 +68,9 @@ class _NodeTables(NamedTuple):
     """Of all rows, (N,)."""
 
 
-class _TableKey(NamedTuple):
-    """Under what tables are cached in the memo of a block."""
+@dataclass(frozen=True)
+class _TableKey(CacheKey[_NodeTables]):
+    """Under what the tables of a block are cached."""
 
     gammas: bytes
     temperatures: bytes
@@ -96,10 +99,9 @@ class _Scan:
         nodes, self.weights = interpolation(np.log(temperatures))
         self._on_nodes = len(nodes) == len(temperatures)
         key = _TableKey(gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
-        tables: _NodeTables | None = block.memo.get(key)
+        tables = block.cache.get(key)
         if tables is None:
-            tables = self._at_nodes(nodes, progress)
-            block.memo[key] = tables
+            tables = block.cache.keep(key, self._at_nodes(nodes, progress))
         self.happened = tables.happened
         self._probabilities = tables.probabilities
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.

@@ -10,6 +10,7 @@ weights w and targets y between 0 and 1: L(θ) = Σ wᵢ (log(1 + exp ηᵢ) - y
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal.errors import ConvergenceError
+from refocal.fitting.solver import Derivatives, Newton, Numbers, Tolerance, minimise
 from refocal.maps.row import softplus
 
 Target = Flags | Vector
@@ -41,20 +43,9 @@ class PenalisedFit(NamedTuple):
     hessian: Vector
 
 
-class NewtonSettings(NamedTuple):
-    """When projected Newton ends; decrements -∇F·step are relative to |F| + 1."""
-
-    max_steps: int = 200
-    max_halvings: int = 34
-    """A step of 2⁻³⁴ of its length changes no coefficient by more than the rounding of a float64 loss shows."""
-    last_decrement: float = 1e-8
-    """A step that promises less is the last one: Newton's method converges quadratically, so the error after it is
-    about 1e-16."""
-    least_decrement: float = 1e-13
-    """A step that promises less than this is not taken: what it gains is below the rounding of the loss."""
-
-
-NEWTON = NewtonSettings()
+# F is a sum over rows, so that its rounding is a few digits below 1e-13. Newton's method converges quadratically: after
+# a last step that gains 5e-9 of F, the error is about 1e-16.
+TOLERANCE = Tolerance(gain=5e-9, rounding=1e-13, max_steps=200)
 
 
 def fit_logistic(
@@ -88,43 +79,23 @@ def fit_logistic(
 def fit_with_prior(
     loss: Callable[[Vector], SmoothLoss], prior: Vector, penalty: Vector, lower: Vector, start: Vector | None = None
 ) -> PenalisedFit:
-    """The θ ≥ lower of least F(θ), by projected Newton (Bertsekas 1982, SIAM J. Control Optim. 20:221).
+    """The θ ≥ lower of least F(θ), by Newton's method."""
 
-    A coefficient at its bound whose gradient points out of the feasible region is held there; the others take the
-    Newton step -H⁻¹∇F, which is halved until F decreases. The last step is taken without evaluating F again.
-    """
-
-    def penalised(theta: Vector) -> SmoothLoss:
+    def penalised(point: Numbers) -> Derivatives:
+        theta = np.array(point)
         value, gradient, hessian = loss(theta)
         residual = theta - prior
         penalty_gradient = penalty @ residual
-        return value + 0.5 * float(residual @ penalty_gradient), gradient + penalty_gradient, hessian + penalty
+        penalised_value = value + 0.5 * float(residual @ penalty_gradient)
+        return penalised_value, (gradient + penalty_gradient).tolist(), (hessian + penalty).tolist()
 
-    theta = np.maximum(prior if start is None else start, lower)
-    value, gradient, hessian = penalised(theta)
-    for _ in range(NEWTON.max_steps):
-        free = (theta > lower) | (gradient <= 0.0)
-        step = np.zeros(len(theta))
-        step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-        decrement = -float(gradient @ step)
-        unit = abs(value) + 1.0
-        candidate = theta + step
-        if decrement <= NEWTON.last_decrement * unit and not np.any(candidate < lower):
-            return PenalisedFit(candidate, value - 0.5 * decrement, hessian)
-        if decrement <= NEWTON.least_decrement * unit:
-            return PenalisedFit(theta, value, hessian)
-        for halvings in range(NEWTON.max_halvings):
-            candidate = np.maximum(theta + 0.5**halvings * step, lower)
-            new_value, new_gradient, new_hessian = penalised(candidate)
-            if new_value < value:
-                break
-        else:  # what the step gains is smaller than the rounding of the loss
-            return PenalisedFit(theta, value, hessian)
-        theta = candidate
-        value = new_value
-        gradient = new_gradient
-        hessian = new_hessian
-    raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {NEWTON.max_steps} steps.")
+    solver = Newton(penalised, TOLERANCE, lower.tolist(), [math.inf] * len(lower))
+    state = minimise(solver, solver.evaluate((prior if start is None else start).tolist()))
+    if not state.has_converged:
+        raise ConvergenceError(
+            f"The coefficients of a calibration curve did not settle in {TOLERANCE.max_steps} steps."
+        )
+    return PenalisedFit(np.array(state.at.point), state.at.value, np.array(state.at.hessian))
 
 
 def platt_targets(is_class: Flags, weight: Vector, pseudo_count: float = 1.0) -> Vector:
@@ -225,7 +196,7 @@ def fit_shrunk_line(
     def fit_from(theta: Vector) -> tuple[float, Vector]:
         """The penalised log-loss and θ of the minimum that a start leads to."""
         relative_tolerance = 1e-6  # of the slope
-        for _ in range(NEWTON.max_steps):
+        for _ in range(TOLERANCE.max_steps):
             previous = theta[0]
             curvature = _matching_curvature(previous / problem.scale) / problem.scale**2
             theta = problem.fit(slope_of_one, curvature, theta)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Indices, Vector, in_library_of, namespace, to_numpy
 from refocal.engine import Block, Dataset
 from refocal.fitting import affine
-from refocal.fitting.affine import EXACT, TIGHT, FeatureKey, Features, Recipe, Scaling
+from refocal.fitting.affine import EXACT, TIGHT, Features, Recipe, Scaling
 from refocal.maps.steps import features, keep_top
 
 FIXED = ("temperature", "none", "shares")
@@ -73,9 +73,10 @@ class Members:
         self.fold = fold
         self.recipes = recipes_for(rows.n_rows, rows.n_classes)
         self.names = (*FIXED, *(recipe.name for recipe in self.recipes))
-        self.scalings = list(affine.fit_scalings(rows, self.recipes, TIGHT, temperature=temperature))
-        self._scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
-        self._z = _features(rows, temperature)
+        same_rows = rows.take(slice(None))  # so that features are cached for these fits only
+        self._z = _features(same_rows, temperature)
+        self.scalings = list(affine.fit_scalings(same_rows, self.recipes, TIGHT, temperature=temperature))
+        self._scores = affine.out_of_fold(same_rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
         labels = to_numpy(rows.labels)
         by_fold = [
             log_shares(labels[fold != i], rows.weights[fold != i], rows.n_classes) for i in range(fold.max() + 1)
@@ -166,9 +167,7 @@ def log_shares(labels: Indices, weight: Vector, n_classes: int) -> Vector:
 
 
 def _features(rows: Block, temperature: float) -> Array:
-    """The features of all rows, which the fits have cached unless they are on a GPU."""
+    """The features of all rows, which are cached for the fits unless they are on a GPU."""
     if rows.on_gpu:
         return features(namespace(rows.logits), rows.logits, "tempered", temperature)
-    key = FeatureKey("tempered", temperature)
-    z = key.cached(rows)
-    return Features("tempered", temperature).of(rows) if z is None else z
+    return Features("tempered", temperature).of(rows)

@@ -1,9 +1,7 @@
-"""The (γ, T) of least log-loss: Newton's method with safeguards, from several starts.
+"""The (γ, T) of least log-loss: Newton's method from several starts.
 
 The search moves in u = (log(1+γ), log T), which keeps γ > -1 and T > 0. The log-loss is not convex in γ and may have
 several minima: each start leads to one of them, and the lowest is the result.
-
-Everything is written out for two numbers: array functions would take longer than a pass over a thousand rows.
 """
 
 from __future__ import annotations
@@ -11,31 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.fitting.solution import Solution, Status
+from refocal.fitting.solver import Derivatives, Newton, Numbers
 from refocal.fitting.temperature import (
     DRAFT,
     FIRST_ROWS,
     FULL,
     GAMMA_BOUNDS,
-    MAX_STEPS,
+    LONGEST_STEP,
     MESSAGES,
     ROUGH,
+    TEMPERATURE,
     LogitScale,
     SearchAccuracy,
-    first_beta,
+    first_temperature,
     newton_temperature,
     samples_of,
     scale_of,
 )
-
-Pair = tuple[float, float]
-"""A point u = (log(1+γ), log T), or a step or gradient in u."""
 
 
 class FocalPoint(NamedTuple):
@@ -50,20 +46,6 @@ class Free(NamedTuple):
 
     gamma: bool
     temperature: bool
-
-
-class Bounds(NamedTuple):
-    """The lowest and the highest value of each of u; equal for a parameter that is fixed."""
-
-    lower: Pair
-    upper: Pair
-
-    def clip(self, u: Pair) -> Pair:
-        """The point of the box that is closest to u."""
-        return (
-            min(max(u[0], self.lower[0]), self.upper[0]),
-            min(max(u[1], self.lower[1]), self.upper[1]),
-        )
 
 
 def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
@@ -86,7 +68,7 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     elif dataset.n_rows < 2 * FIRST_ROWS:
         centre = newton_temperature(dataset).temperature
     else:
-        centre = 1.0 / first_beta(dataset, scale)
+        centre = first_temperature(dataset, scale)
     if fixed_gamma is not None:
         return _descend(dataset, _matched(fixed_gamma, centre, free), free, scale)
     start = _lowest_minimum(dataset, centre, free, scale)
@@ -119,14 +101,11 @@ def _matched(gamma: float, centre: float, free: Free) -> FocalPoint:
     return FocalPoint(gamma, centre * matching_beta(gamma))
 
 
-# The rounding of a mean over the rows, in machine epsilons.
-MEAN_ROUNDING = 20.0
-# The machine epsilon of a rough pass.
-ROUGH_PRECISION = float(np.finfo(np.float32).eps)
-
-
 def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool:
     """Whether a log-loss is at most that of γ = 0 and the best T; exactly, if a rough pass leaves doubt."""
+    known = dataset.cache.get(TEMPERATURE)
+    if known is not None and free.temperature:
+        return value <= known.value
     beta = 1.0 / centre
     if not free.temperature:
         return value <= dataset.means("temperature", beta)[0]
@@ -137,7 +116,7 @@ def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool
         # What Newton's step would gain at most: the third derivative in log T is at most twice the second, with room
         # to spare.
         gain = 0.5 * abs(first) * relative_step * beta * (1.0 + 2.0 * relative_step)
-        rounding = MEAN_ROUNDING * max(ROUGH_PRECISION, dataset.precision) * max(1.0, value_at_centre)
+        rounding = ROUGH.tolerance(dataset).rounding * max(1.0, value_at_centre)
         if value <= value_at_centre - gain - rounding:
             return True
     return value <= newton_temperature(dataset).value
@@ -212,169 +191,53 @@ def _descend(
     *,
     give_up_higher: bool = False,
 ) -> Solution:
-    """The minimum that a start leads to, by damped Newton steps in u.
+    """The minimum that a start leads to, by Newton's method in u.
 
     It ends early near one of the `minima` of other starts and, with `give_up_higher`, once it is clear that the first
     of these lies lower.
     """
+    # Far from a minimum a quadratic model may predict too small a decrease: four times as much is granted.
+    granted = 4.0
     u = (math.log1p(start.gamma), math.log(start.temperature))
     gammas = (math.log1p(GAMMA_BOUNDS[0]), math.log1p(GAMMA_BOUNDS[1])) if free.gamma else (u[0], u[0])
     temperatures = (math.log(scale.lowest), math.log(scale.highest)) if free.temperature else (u[1], u[1])
-    bounds = Bounds(lower=(gammas[0], temperatures[0]), upper=(gammas[1], temperatures[1]))
-    descent = _Descent(dataset, free, bounds, accuracy)
-    state = descent.evaluate(bounds.clip(u))
+    solver = Newton(
+        partial(_log_loss, dataset, accuracy.rough),
+        accuracy.tolerance(dataset),
+        lower=(gammas[0], temperatures[0]),
+        upper=(gammas[1], temperatures[1]),
+        longest_step=LONGEST_STEP,
+    )
+    state = solver.init(solver.evaluate(u))
+    while not solver.terminate(state):
+        if give_up_higher and minima and state.at.value - granted * 0.5 * state.decrement > minima[0].value:
+            break
+        if _joins(_point_at(state.at.point), minima):
+            break
+        state = solver.step(state)
     status: Status = "not converged"
-    # Far from a minimum a quadratic model may predict too small a decrease: four times as much is granted.
-    granted = 4.0
-    for _ in range(MAX_STEPS):
-        if give_up_higher and minima and state.value - granted * 0.5 * state.decrement > minima[0].value:
-            break
-        if _joins(FocalPoint(math.expm1(state.u[0]), math.exp(state.u[1])), minima):
-            break
-        state, is_end = descent.advance(state)
-        if is_end:
-            status = "at a bound" if state.at_bound else "converged"
-            break
-    gamma = math.expm1(state.u[0])
-    temperature = math.exp(state.u[1])
-    return Solution(gamma, temperature, state.value, status, MESSAGES[status], dataset.passes)
+    if state.has_converged:
+        status = "at a bound" if state.at_bound else "converged"
+    gamma, temperature = _point_at(state.at.point)
+    return Solution(gamma, temperature, state.at.value, status, MESSAGES[status], dataset.passes)
 
 
-class _State(NamedTuple):
-    """A point u, its log-loss and gradient in u, and the step that Newton's method would take from it."""
-
-    u: Pair
-    value: float
-    gradient: Pair
-    step: Pair
-    decrement: float
-    """-gᵀs of the gradient g and the step s = -H⁻¹g, which is gᵀH⁻¹g: twice the decrease that a quadratic model
-    predicts, -gᵀs - ½ sᵀHs = ½ gᵀH⁻¹g."""
-    at_bound: bool
+def _point_at(u: Numbers) -> FocalPoint:
+    """(γ, T) of u = (log(1+γ), log T)."""
+    return FocalPoint(math.expm1(u[0]), math.exp(u[1]))
 
 
-class _Hessian(NamedTuple):
-    """A symmetric matrix (2, 2) in (γ, T) or functions of them."""
+def _log_loss(dataset: Dataset, rough: bool, u: Numbers) -> Derivatives:
+    """One pass over the rows: the log-loss at u with its gradient (2,) and Hessian (2, 2) in u.
 
-    gg: float
-    gt: float
-    tt: float
-
-
-class _Descent:
-    """Damped Newton steps in u within bounds, on one dataset."""
-
-    def __init__(self, dataset: Dataset, free: Free, bounds: Bounds, accuracy: SearchAccuracy) -> None:
-        self.dataset = dataset
-        self.free = free
-        self.bounds = bounds
-        self.accuracy = accuracy
-        self.rounding = MEAN_ROUNDING * max(dataset.precision, ROUGH_PRECISION if accuracy.rough else 0.0)
-
-    def evaluate(self, u: Pair) -> _State:
-        """One pass over the rows: the log-loss at u with its derivatives, and the Newton step from there.
-
-        By the chain rule from (γ, β = 1/T): ∂₁ = (1+γ) ∂γ, ∂₂ = -β ∂β, ∂₁₁ = (1+γ)² ∂γγ + ∂₁, ∂₁₂ = -(1+γ) β ∂γβ,
-        ∂₂₂ = β² ∂ββ - ∂₂.
-        """
-        gamma = math.expm1(u[0])
-        beta = math.exp(-u[1])
-        value, g, b, gg, gb, bb = self.dataset.means("focal", gamma, beta, rough=self.accuracy.rough)
-        gradient = ((1.0 + gamma) * g, -beta * b)
-        hessian = _Hessian(
-            gg=(1.0 + gamma) ** 2 * gg + gradient[0],
-            gt=-(1.0 + gamma) * beta * gb,
-            tt=beta**2 * bb - gradient[1],
-        )
-        held_gamma = self.free.gamma and self._is_held(u, gradient, 0)
-        held_temperature = self.free.temperature and self._is_held(u, gradient, 1)
-        moving = Free(self.free.gamma and not held_gamma, self.free.temperature and not held_temperature)
-        step = _newton_step(gradient, hessian, moving)
-        share = self._share_within_bounds(u, step)
-        step = (share * step[0], share * step[1])
-        decrement = -gradient[0] * step[0] - gradient[1] * step[1]
-        return _State(u, value, gradient, step, decrement, held_gamma or held_temperature)
-
-    def advance(self, state: _State) -> tuple[_State, bool]:
-        """The state after a step, shortened until the log-loss decreases; and whether the search ends there."""
-        if max(abs(state.step[0]), abs(state.step[1])) <= self.accuracy.step_tolerance:
-            u = self._moved(state.u, state.step)  # the last step needs no further pass
-            return state._replace(u=u, value=state.value - 0.5 * state.decrement), True
-        # A decrease below the rounding error is invisible in the value; the gradient still points downhill.
-        is_visible = state.decrement > self.rounding * max(1.0, state.value)
-        highest = state.value if is_visible else state.value + self.rounding
-        least_share = 1e-3
-        share = 1.0
-        while share >= least_share:
-            candidate = self.evaluate(self._moved(state.u, (share * state.step[0], share * state.step[1])))
-            if candidate.value < highest:
-                return candidate, False
-            share *= _cubic_minimum(state, candidate)
-        return state, True
-
-    def _moved(self, u: Pair, step: Pair) -> Pair:
-        return self.bounds.clip((u[0] + step[0], u[1] + step[1]))
-
-    def _is_held(self, u: Pair, gradient: Pair, i: int) -> bool:
-        """Whether parameter i is at a bound beyond which the log-loss would decrease."""
-        at_lower = u[i] <= self.bounds.lower[i] and gradient[i] > 0.0
-        at_upper = u[i] >= self.bounds.upper[i] and gradient[i] < 0.0
-        return at_lower or at_upper
-
-    def _share_within_bounds(self, u: Pair, step: Pair) -> float:
-        """The share of a step that ends where it meets a bound, rather than leave its direction.
-
-        A bound that leaves less than a tenth of the step is not stopped at: the step goes on along it.
-        """
-        least_share = 0.1
-        share = 1.0
-        for i in range(2):
-            room = self.bounds.upper[i] - u[i] if step[i] > 0.0 else u[i] - self.bounds.lower[i]
-            share_to_bound = room / (abs(step[i]) or 1.0)
-            if share_to_bound > least_share:
-                share = min(share, share_to_bound)
-        return share
-
-
-def _cubic_minimum(start: _State, end: _State) -> float:
-    """Where the cubic with the values and slopes of two points is lowest between them, as a share of the way.
-
-    Nocedal & Wright (2006), equation 3.59; kept between 0.02 and 0.9, so that a step is neither given up at once nor
-    hardly shortened.
+    By the chain rule from (γ, β = 1/T): ∂₁ = (1+γ) ∂γ, ∂₂ = -β ∂β, ∂₁₁ = (1+γ)² ∂γγ + ∂₁, ∂₁₂ = -(1+γ) β ∂γβ,
+    ∂₂₂ = β² ∂ββ - ∂₂.
     """
-    way = (end.u[0] - start.u[0], end.u[1] - start.u[1])
-    slope_at_start = start.gradient[0] * way[0] + start.gradient[1] * way[1]
-    slope_at_end = end.gradient[0] * way[0] + end.gradient[1] * way[1]
-    d1 = slope_at_start + slope_at_end - 3.0 * (end.value - start.value)
-    d2 = math.sqrt(max(d1 * d1 - slope_at_start * slope_at_end, 0.0))
-    denominator = slope_at_end - slope_at_start + 2.0 * d2
-    share = 1.0 - (slope_at_end + d2 - d1) / denominator if denominator > 0.0 else 0.0
-    return min(max(share, 0.02), 0.9)
-
-
-def _newton_step(gradient: Pair, hessian: _Hessian, moving: Free) -> Pair:
-    """A descent direction: -|H|⁻¹g, where |H| has the absolute eigenvalues of H; in each of u at most 1 long.
-
-    The eigenvalues of a symmetric matrix (2, 2) are mean ± radius; the eigenvector of the larger one has the angle
-    ½ atan2(2 h_gt, h_gg - h_tt).
-    """
-    least_eigenvalue = 1e-12  # smaller ones count as this
-    longest = 1.0
-    g, t = gradient
-    gg, gt, tt = hessian
-    if moving.gamma and moving.temperature:
-        mean = 0.5 * (gg + tt)
-        radius = math.hypot(0.5 * (gg - tt), gt)
-        angle = 0.5 * math.atan2(2.0 * gt, gg - tt)
-        cos = math.cos(angle)
-        sin = math.sin(angle)
-        along_first = -(cos * g + sin * t) / max(abs(mean + radius), least_eigenvalue)
-        along_second = -(cos * t - sin * g) / max(abs(mean - radius), least_eigenvalue)
-        step = (cos * along_first - sin * along_second, sin * along_first + cos * along_second)
-    else:  # exactly 0: a parameter that rounding moves off its bound would be sent back there again and again
-        step_gamma = -g / max(abs(gg), least_eigenvalue) if moving.gamma else 0.0
-        step_temperature = -t / max(abs(tt), least_eigenvalue) if moving.temperature else 0.0
-        step = (step_gamma, step_temperature)
-    length = max(abs(step[0]), abs(step[1]), 1e-300)
-    shrink = min(1.0, longest / length)
-    return shrink * step[0], shrink * step[1]
+    gamma = math.expm1(u[0])
+    beta = math.exp(-u[1])
+    value, g, b, gg, gb, bb = dataset.means("focal", gamma, beta, rough=rough)
+    first = (1.0 + gamma) * g
+    second = -beta * b
+    mixed = -(1.0 + gamma) * beta * gb
+    hessian = (((1.0 + gamma) ** 2 * gg + first, mixed), (mixed, beta**2 * bb - second))
+    return value, (first, second), hessian

@@ -1,11 +1,12 @@
-"""The temperature of least log-loss by a bracketed Newton method, and what it shares with the search over (γ, T).
+"""The temperature of least log-loss by Newton's method, and what it shares with the search over (γ, T).
 
-The mean log-loss of softmax(β · logits) is convex in β = 1/T, so that is what is searched for.
+The search moves in log T. The mean log-loss of softmax(β · logits) is convex in β = 1/T, so it has one minimum.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +14,17 @@ import numpy as np
 from refocal._arrays import as_floating, namespace, to_numpy
 from refocal._validation import LARGE, SMALL
 from refocal.engine.block import Block
+from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.dataset import Dataset
 from refocal.errors import DataError
 from refocal.fitting.solution import Solution, Status
+from refocal.fitting.solver import Derivatives, Newton, Numbers, Tolerance
 from refocal.maps.row import softplus
 
 # The most Newton steps of one search, over T alone or over (γ, T).
 MAX_STEPS = 100
+# The most that one of them changes log T or log(1+γ) by.
+LONGEST_STEP = 1.0
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
 # The fewest rows that a search begins on; twice as many are needed for a sample to be worth its time.
@@ -37,16 +42,29 @@ MESSAGES: dict[Status, str] = {
 }
 
 
+TEMPERATURE: CacheKey[Solution] = NamedKey("temperature")
+"""Under what the temperature of least log-loss is cached."""
+
+SAMPLES: CacheKey[list[Block]] = NamedKey("samples")
+"""Under what the samples of the rows are cached on which a search begins."""
+
+
 class SearchAccuracy(NamedTuple):
     """When a search ends, and how exactly it computes.
 
     Newton's method converges quadratically: after a step of relative size ε the error is about ε².
     """
 
-    step_tolerance: float
-    """The relative step in 1/T, or the step in (log(1+γ), log T), after which a search ends."""
+    last_step: float
+    """The step in log T and log(1+γ) after which a search ends."""
     rough: bool
     """Whether six digits of the log-loss suffice, in single precision."""
+
+    def tolerance(self, dataset: Dataset) -> Tolerance:
+        """When the solver ends; a mean over the rows is wrong by some 20 machine epsilons."""
+        rough_precision = float(np.finfo(np.float32).eps)
+        precision = max(dataset.precision, rough_precision) if self.rough else dataset.precision
+        return Tolerance(gain=0.0, rounding=20.0 * precision, max_steps=MAX_STEPS, step=self.last_step)
 
 
 FULL = SearchAccuracy(1e-5, rough=False)
@@ -62,93 +80,88 @@ class LogitScale(NamedTuple):
     highest: float
 
 
-class BracketedMinimum(NamedTuple):
-    """Where a search for β = 1/T ended, the log-loss there, and how."""
+class TemperatureMinimum(NamedTuple):
+    """Where a search for T ended, the log-loss there, and how."""
 
-    beta: float
+    temperature: float
     value: float
     status: Status
 
 
 def newton_temperature(dataset: Dataset) -> Solution:
     """The temperature of least log-loss; computed once for each dataset."""
-    cached: Solution | None = dataset.memo.get("temperature")
+    cached = dataset.cache.get(TEMPERATURE)
     if cached is not None:
         return cached
     scale = scale_of(dataset)
     if scale is None:
-        minimum = BracketedMinimum(1.0, dataset.means("temperature", 1.0)[0], "flat")
+        minimum = TemperatureMinimum(1.0, dataset.means("temperature", 1.0)[0], "flat")
     else:
-        start = first_beta(dataset, scale)
-        draft = bracketed_newton(dataset, start, scale, ROUGH)
-        minimum = bracketed_newton(dataset, draft.beta if draft.status == "converged" else start, scale, FULL)
+        start = first_temperature(dataset, scale)
+        draft = _descend(dataset, start, scale, ROUGH)
+        minimum = _descend(dataset, draft.temperature, scale, FULL)
     status = minimum.status
-    solution = Solution(0.0, 1.0 / minimum.beta, minimum.value, status, MESSAGES[status], dataset.passes)
-    dataset.memo["temperature"] = solution
-    return solution
+    solution = Solution(0.0, minimum.temperature, minimum.value, status, MESSAGES[status], dataset.passes)
+    return dataset.cache.keep(TEMPERATURE, solution)
 
 
-def bracketed_newton(dataset: Dataset, beta: float, scale: LogitScale, accuracy: SearchAccuracy) -> BracketedMinimum:
-    """Newton's method for L'(β) = 0 from a first β, kept within a bracket that every evaluation narrows.
-
-    L is convex, so its minimum lies above β where L'(β) < 0 and below it elsewhere. A Newton step that leaves the
-    bracket, or changes β by more than a factor of ten, is replaced by a factor of ten; where that would end at a side
-    of the bracket, by its geometric mean.
-    """
+def _descend(dataset: Dataset, start: float, scale: LogitScale, accuracy: SearchAccuracy) -> TemperatureMinimum:
+    """The T of least log-loss, by Newton's method in log T from a first T."""
     separable_loss = 1e-9  # a log-loss this small means separable rows, for which T goes to 0
-    largest_factor = 10.0
-    lowest = 1.0 / scale.highest
-    highest = 1.0 / scale.lowest
-    low = lowest
-    high = highest
-    value = math.inf
-    for _ in range(MAX_STEPS):
-        value, first, second = dataset.means("temperature", beta, rough=accuracy.rough)
-        if value < separable_loss:
-            return BracketedMinimum(beta, value, "at a bound")
-        target = beta - first / second if second > 0.0 else math.inf
-        if abs(target - beta) <= accuracy.step_tolerance * beta:  # the last step needs no further pass
-            return BracketedMinimum(target, value - 0.5 * first * first / second, "converged")
-        if first < 0.0:
-            low = beta
-        else:
-            high = beta
-        if low >= highest or high <= lowest:
-            return BracketedMinimum(beta, value, "at a bound")
-        is_trusted = low < target < high and 0.1 < target / beta < largest_factor
-        if not is_trusted:
-            target = min(largest_factor * beta, high) if first < 0.0 else max(0.1 * beta, low)
-            if target in (low, high) and target not in (lowest, highest):
-                target = math.sqrt(low * high)
-        beta = target
-    return BracketedMinimum(beta, value, "not converged")
+    solver = Newton(
+        partial(_log_loss, dataset, accuracy.rough),
+        accuracy.tolerance(dataset),
+        lower=(math.log(scale.lowest),),
+        upper=(math.log(scale.highest),),
+        longest_step=LONGEST_STEP,
+    )
+    state = solver.init(solver.evaluate((math.log(start),)))
+    while not solver.terminate(state) and state.at.value >= separable_loss:
+        state = solver.step(state)
+    status: Status = "converged" if state.has_converged else "not converged"
+    if state.at_bound or state.at.value < separable_loss:
+        status = "at a bound"
+    return TemperatureMinimum(math.exp(state.at.point[0]), state.at.value, status)
 
 
-def first_beta(dataset: Dataset, scale: LogitScale) -> float:
-    """A first β = 1/T: the minimum of some of the rows, or else the inverse scale of the logits."""
-    beta = 1.0 / scale.typical
+def _log_loss(dataset: Dataset, rough: bool, u: Numbers) -> Derivatives:
+    """One pass over the rows: the log-loss at u = log T with its first and second derivative in u, (1,) and (1, 1).
+
+    By the chain rule from β = 1/T: ∂ᵤ = -β ∂β, ∂ᵤᵤ = β² ∂ββ - ∂ᵤ.
+    """
+    beta = math.exp(-u[0])
+    value, b, bb = dataset.means("temperature", beta, rough=rough)
+    first = -beta * b
+    return value, (first,), ((beta**2 * bb - first,),)
+
+
+def first_temperature(dataset: Dataset, scale: LogitScale) -> float:
+    """A first T: the minimum of some of the rows, or else of the scale of the logits.
+
+    Between networks the typical distance over the best T is about 1 + log C: the more classes, the further the best of
+    them is from the others. Begun at the distance itself, a search takes a third more steps.
+    """
+    temperature = scale.typical / (1.0 + math.log(dataset.n_classes))
     if dataset.n_rows < 2 * FIRST_ROWS:
-        return beta
+        return temperature
     for rows in samples_of(dataset):
         if rows.mean_gap > 0.0:
-            minimum = bracketed_newton(rows, beta, scale, DRAFT)
+            minimum = _descend(rows, temperature, scale, DRAFT)
             if minimum.status == "converged":
-                beta = minimum.beta
-    return beta
+                temperature = minimum.temperature
+    return temperature
 
 
 def samples_of(dataset: Dataset) -> list[Block]:
     """The samples of the rows on which a search begins, from a few rows to a fifth of all; kept with the dataset."""
     share = 0.2
     divided_again = 6_000  # a sample of at least as many rows has smaller ones before it
-    cached: list[Block] | None = dataset.memo.get("samples")
+    cached = dataset.cache.get(SAMPLES)
     if cached is not None:
         return cached
     sample = dataset.part(max(FIRST_ROWS, int(share * dataset.n_rows)))
     smaller = samples_of(sample) if sample.n_rows >= divided_again else [dataset.part(FIRST_ROWS)]
-    samples = [*smaller, sample]
-    dataset.memo["samples"] = samples
-    return samples
+    return dataset.cache.keep(SAMPLES, [*smaller, sample])
 
 
 def scale_of(dataset: Dataset) -> LogitScale | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import open_parts
-from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, columns_of
+from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import label_key
 from refocal.rows.scores import bad_rows
@@ -95,6 +94,54 @@ class ChunkPredictor:
         return predicted, int(bad.sum())
 
 
+@dataclass(frozen=True)
+class Application:
+    """A calibrator that is about to be applied to the parts of a data set."""
+
+    predict: ChunkPredictor
+    parts: Sequence[Part]
+    target: Path
+    is_folder: bool
+    named: tuple[str | None, str | None]
+    """The columns of the scores and the labels, or the file of the labels, as they were asked for."""
+    problems: tuple[str, ...]
+    """Why some files cannot be read; they are left out."""
+
+    def described(self) -> str:
+        """What is read and how it is understood, in one line."""
+        reader = self.predict.reader
+        known = named_classes(self.predict.calibrator)
+        names = reader.class_names or known or range(reader.n_classes)
+        # Labels and other columns are written as they are.
+        source = replace(reader.source, labels="", unused=())
+        return source.sentence(tuple(names), positive=None)
+
+    def write(
+        self,
+        *,
+        overwrite: bool = False,
+        scheduler: str | None = None,
+        client: Any = None,
+        map_jobs: Map | None = None,
+        progress: ApplyProgress | None = None,
+    ) -> list[Written]:
+        """Write all parts, and say what became of each; the arguments are those of `apply`."""
+        left_out = [Written("", 0, 0, False, problem) for problem in self.problems]
+        if not self.is_folder:
+            if scheduler is not None or client is not None or map_jobs is not None:
+                expected = "a folder where others do the work"
+                raise ParameterError("output", "apply", expected=expected, got=repr(str(self.target)))
+            return [_write_file(self.predict, self.parts, self.target, progress=progress), *left_out]
+        if scheduler is not None and client is None:
+            client = connect(scheduler)
+        if client is not None:
+            map_jobs = partial(_on_cluster, client)
+        names = _names(self.parts)
+        guard_folder(self.target, names, _is_foreign, overwrite=overwrite, function="apply")
+        jobs = _jobs(self.predict, self.parts, self.named, [self.target / name for name in names])
+        return [*_write_folder(self.predict, self.parts, jobs, map_jobs or map, progress), *left_out]
+
+
 def apply(
     calibrator: Calibrator,
     path: str | os.PathLike[str],
@@ -122,8 +169,9 @@ def apply(
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
-    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`, in the order of
-    the columns of the rows, and .npz has their names as `class_names`. Sets of classes
+    A table has a column for each class, called as in the rows; where the rows have no names of classes, .parquet and
+    .jsonl have one column of lists, `probabilities`, in the order of the columns of the rows. A .npz file has the
+    names as `class_names`. Sets of classes
     and least and largest probabilities, where a calibrator has them, follow these. Columns of a
     table that are neither classes nor labels stand before them and the labels after, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
@@ -142,6 +190,33 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
+    application = open_application(
+        calibrator,
+        path,
+        output,
+        values=values,
+        labels=labels,
+        skip_bad_rows=skip_bad_rows,
+        skip_bad_parts=skip_bad_parts,
+        renormalise=renormalise,
+        storage_options=storage_options,
+    )
+    return application.write(overwrite=overwrite, scheduler=scheduler, client=client, map_jobs=map, progress=progress)
+
+
+def open_application(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    skip_bad_rows: bool = False,
+    skip_bad_parts: bool = False,
+    renormalise: bool = False,
+    storage_options: Options = None,
+) -> Application:
+    """Find out how the rows are read and where they are written, before anything is; the arguments are `apply`'s."""
     target = Path(output)
     ending = target.suffix.lower()
     if "://" in os.fspath(output):
@@ -164,20 +239,7 @@ def apply(
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=renormalise)
     predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
-    left_out = [Written("", 0, 0, False, problem) for problem in query.bad or ()]
-    if not is_folder:
-        if scheduler is not None or client is not None or map is not None:
-            expected = "a folder where others do the work"
-            raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
-        return [_write_file(predict, parts, target, progress=progress), *left_out]
-    if scheduler is not None and client is None:
-        client = connect(scheduler)
-    if client is not None:
-        map = partial(_on_cluster, client)  # noqa: A001
-    names = _names(parts)
-    guard_folder(target, names, _is_foreign, overwrite=overwrite, function="apply")
-    jobs = _jobs(predict, parts, (values, of_labels), [target / name for name in names])
-    return [*_write_folder(predict, parts, jobs, map or builtins.map, progress), *left_out]
+    return Application(predict, parts, target, is_folder, (values, of_labels), tuple(query.bad or ()))
 
 
 def _jobs(
@@ -252,13 +314,15 @@ def _write_file(
     ending = target.suffix.lower()
     names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}
-    is_named = predict.reader.class_names is not None or named_classes(predict.calibrator) is not None
-    if ending == ".npz" and is_named and predict.calibrator.row_axes == 1:
+    rows_have_names = predict.reader.class_names is not None
+    is_named = rows_have_names or named_classes(predict.calibrator) is not None
+    if ending == ".npz" and is_named:
         notes[CLASS_NAMES] = json.dumps(names)
+    form = _form_of(ending, rows_have_names)
 
     def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
         predicted, bad = predict(chunk)
-        return columns_of(predicted, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)), bad
+        return columns_of(predicted, names, form, *_further_columns(chunk, part, names, form)), bad
 
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
         for i, part in enumerate(parts):
@@ -276,7 +340,7 @@ def _write_file(
             columns, _ = columns_for(example, with_rows)
             add({name: column[:0] for name, column in columns.items()})
         elif n_rows == 0:
-            add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, ending, {}, {}))
+            add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, form, {}, {}))
         notes[N_SKIPPED] = str(n_skipped)
     return Written(str(target), n_rows, n_skipped, False)
 
@@ -292,17 +356,27 @@ def _names_of_columns(predict: ChunkPredictor) -> list[str]:
     return known if predict.order is None else [known[i] for i in np.argsort(predict.order)]
 
 
+def _form_of(ending: str, rows_have_names: bool) -> Form:
+    """How probabilities are written: lists are for tables whose rows have no names of classes, and not for text."""
+    if ending in ARRAYS:
+        return Form.ARRAYS
+    if ending in SEPARATORS:
+        return Form.TEXT
+    return Form.COLUMNS if rows_have_names else Form.LISTS
+
+
 def _further_columns(
-    chunk: RawRows, part: Part, names: Sequence[str], is_text: bool
+    chunk: RawRows, part: Part, names: Sequence[str], form: Form
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The columns written before the probabilities, and the labels, which are written after them."""
     if not isinstance(part, Table):
-        if chunk.labels is not None and chunk.labels.ndim == 2 and is_text:
+        by_class = form in (Form.COLUMNS, Form.TEXT)
+        if chunk.labels is not None and chunk.labels.ndim == 2 and by_class:
             return {}, {f"{LABEL}_{name}": chunk.labels[:, i] for i, name in enumerate(names)}
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     after = {name: before.pop(name) for name in part.columns.labels}
-    return before, after if is_text else {name: _whole_numbers(column) for name, column in after.items()}
+    return before, after if form is Form.TEXT else {name: _whole_numbers(column) for name, column in after.items()}
 
 
 def _whole_numbers(labels: Any) -> Any:

@@ -22,7 +22,7 @@ from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key, shared_beginning
+from refocal.rows.labels import differing_ends, label_key, shared_beginning
 
 LABELS = ("labels", "label")
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
@@ -185,7 +185,7 @@ def _nested(contents: Contents, query: Query) -> str | None:
 def _said(name: str) -> str | None:
     """What the name of a column, or its beginning, says that the numbers are."""
     lower = name.lower()
-    beginning = re.split(r"[_.: ]", lower, maxsplit=1)[0]
+    beginning = re.split(r"[_.: ]|\d+$", lower, maxsplit=1)[0]
     if lower.startswith("log_odds") or beginning in SAY_LOGITS:
         return "logits"
     if lower in SAY_PROBABILITIES or beginning in SAY_PROBABILITIES:
@@ -200,8 +200,8 @@ def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
     """
     said = {_said(name) for name in columns}
     kind = said.pop() if len(said) == 1 else None
-    if len(columns) > 1 and kind == "probabilities" and not names_of_columns(tuple(columns))[1]:
-        kind = None  # of classes called p and n the names say nothing
+    if len(columns) > 1 and kind == "probabilities" and shared_beginning(columns) == 0:
+        kind = None  # of classes called p and prob the names say nothing
     if query.input is None:
         return kind or "logits"
     stated = "probabilities" if query.input == "probabilities" else "logits"
@@ -215,14 +215,16 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     labels = _matching(contents, query.labels or "label_*", contents.names)
     scores = _matching(contents, query.values or "score_*", [name for name in contents.names if name not in labels])
     names = _names_of_pair(scores)
-    others = _names_of_pair(labels)
-    if len(scores) == len(labels) == 1 and query.labels:
-        others = names
-    alone = sorted(set(names) ^ set(others))
+    ends = differing_ends(scores)
+    others = differing_ends(labels)
+    if len(scores) == len(labels) == 1:
+        ends = list(names)
+        others = list(names if query.labels else _names_of_pair(labels))
+    alone = sorted(set(ends) ^ set(others))
     if alone:
         shown = f"{listed(scores)} and {listed(labels)}"
         raise FormatError(f"{contents.where}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
-    ordered = tuple(labels[others.index(name)] for name in names)
+    ordered = tuple(labels[others.index(end)] for end in ends)
     kind = query.input or "log-odds"
     return Columns(tuple(contents.names), tuple(scores), False, ordered, names, input=kind)
 
@@ -275,7 +277,7 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
         classes = _that_sum_to_one(contents, query, candidates)
     if classes is None and query.n_classes == len(candidates):
         cells = contents.first_cells(candidates)
-        are_scores = all(name in cells and _could_be_scores(name, cells[name]) for name in candidates)
+        are_scores = all(name in cells and could_be_scores(name, cells[name]) for name in candidates)
         classes = candidates if are_scores else None
     if classes is None and candidates and not contents.first_cells(candidates):
         classes = candidates  # without rows nothing can be misread
@@ -392,7 +394,7 @@ def _called_by_labels(
     counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
     truths = {"True": 1, "False": 0}
     are_all_counted = {truths.get(str(key), key) for key in given} in counted
-    are_scores = all(name in cells and _could_be_scores(name, cells[name], also_whole=True) for name in candidates)
+    are_scores = all(name in cells and could_be_scores(name, cells[name], also_whole=True) for name in candidates)
     return list(candidates) if len(candidates) > 1 and are_all_counted and are_scores else None
 
 
@@ -404,9 +406,9 @@ def _without_strangers(
     cells: Mapping[str, NDArray[Any]],
 ) -> list[str] | None:
     """The columns that labels are called by, if no other one could be a class that does not occur among them."""
-    are_whole = all(not _could_be_scores(name, cells[name]) for name in called)
+    are_whole = all(not could_be_scores(name, cells[name]) for name in called)
     others = [name for name in candidates if name not in called]
-    doubtful = [name for name in others if _could_be_scores(name, cells[name], are_whole)]
+    doubtful = [name for name in others if could_be_scores(name, cells[name], are_whole)]
     if not doubtful:
         return called if len(called) > 1 else None
     if _sum_to_one(called, cells) and query.input in (None, "probabilities"):
@@ -417,10 +419,11 @@ def _without_strangers(
     raise _without_class(contents, query, candidates) or _which(contents, doubtful)
 
 
-def _could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) -> bool:
+def could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) -> bool:
     """Whether a column may hold scores of a class: no count of rows, no weight, and numbers that are not all whole.
 
-    Beside scores that are whole numbers themselves, `also_whole`, whole numbers may be scores as well.
+    Beside scores that are whole numbers themselves, `also_whole`, whole numbers may be scores as well. Zeros alone may
+    be the logits of a class that the others are compared with.
     """
     if _COUNTS_ROWS.fullmatch(name) or name.lower() in WEIGHTS:
         return False
@@ -428,7 +431,7 @@ def _could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) -
     if numbers is None:
         return False
     finite = numbers[np.isfinite(numbers)]
-    return bool(also_whole or len(finite) == 0 or (finite != np.round(finite)).any())
+    return bool(also_whole or not finite.any() or (finite != np.round(finite)).any())
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -452,7 +455,7 @@ def _that_sum_to_one(contents: Contents, query: Query, candidates: Sequence[str]
     if query.input not in (None, "probabilities"):
         return None
     cells = contents.first_cells(candidates)
-    columns = [name for name in candidates if name in cells and _could_be_scores(name, cells[name])]
+    columns = [name for name in candidates if name in cells and could_be_scores(name, cells[name])]
     return columns if _sum_to_one(columns, cells) else None
 
 

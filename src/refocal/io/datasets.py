@@ -16,7 +16,7 @@ import numpy as np
 from refocal._arrays import is_dask
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
-from refocal.errors import ClusterError, DataError, LabelError, ShapeError, need
+from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import RawRows, RowReader
 from refocal.rows.gate import names_of_columns
@@ -133,29 +133,40 @@ def rows_of(
 
     columns = tuple(X.columns) if hasattr(X, "to_dask_array") and hasattr(X, "columns") else None
     if columns is not None and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
-        X = X.to_dask_array()  # noqa: N806
+        # An array in memory knows its length, and that of the rows is then counted.
+        X = X.to_dask_array(lengths=None if is_dask(y) else True)  # noqa: N806
     elif hasattr(X, "to_dask_array") and columns is None:  # a Series of one number per row
         X = X.to_dask_array()  # noqa: N806
         y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
     elif hasattr(X, "to_dask_array"):
         given = {"refocal y": y, "refocal weight": sample_weight}
         series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
-        # On its own a Series would be cut into partitions of its own.
-        X = X.assign(**series)  # noqa: N806
+        if not (sample_weight is None or isinstance(sample_weight, str) or "refocal weight" in series):
+            expected = "the name of a column of X, or a Dask Series, as y is"
+            raise ParameterError("sample_weight", "fit", expected=expected, got=f"a {type(sample_weight).__name__}")
+        # On its own a Series would be cut into partitions of its own. Dask joins it with X by the index, rows in memory
+        # belong together by their places: these must agree.
+        places = {f"place of {name}": _places_of(each) for name, each in series.items()}
+        X = X.assign(**{PLACE: _places_of(X)}, **series, **places)  # noqa: N806
         y, sample_weight = (name if name in series else each for name, each in given.items())
         of_groups = [groups] if isinstance(groups, str) else list(groups or ())
         named = [name for name in (y, sample_weight, *of_groups) if name is not None]
         missing = next((name for name in named if name not in X.columns), None)
         if missing is not None:
             raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
-        classes = [name for name in X.columns if name not in named]
+        classes = [name for name in X.columns if name not in (*named, PLACE, *places)]
 
         def chunks_of(where: str, rows: Any) -> list[RawRows]:
+            for name, place in zip(series, places, strict=True):
+                if not rows[place].equals(rows[PLACE].astype(rows[place].dtype)):
+                    argument = "y" if name == y else "sample_weight"
+                    expected = "a Series with the index of X, in the same order"
+                    raise DataError(argument, "fit", expected=expected, got=f"another index in {where}")
             columns = {name: rows[name].to_numpy() for name in named}
             by_name = {name: columns[name] for name in of_groups}
             return one_chunk(rows[classes].to_numpy(), columns[y], columns.get(sample_weight), by_name, where)
 
-        partitions = X[[*classes, *named]].to_delayed()
+        partitions = X[[*classes, *named, PLACE, *places]].to_delayed()
         pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
         return DaskDataset(chunks_of, pieces, reader(len(classes), classes, X[y]), client)
     n_classes = n_columns(X.shape)
@@ -168,6 +179,20 @@ def rows_of(
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))
     return of_parts(parts, reader(n_classes, None, y), client=client)
+
+
+# The place of each row in its partition, as a column beside those of a Dask DataFrame.
+PLACE = "refocal place"
+
+
+def _places_of(frame: Any) -> Any:
+    """The place of each row of a Dask DataFrame or Series in its partition."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    def places(part: Any) -> Any:
+        return pd.Series(np.arange(len(part)), index=part.index)
+
+    return frame.map_partitions(places, meta=pd.Series(dtype=np.int64))
 
 
 def _are_column_numbers(labels: Any, n_classes: int) -> bool:

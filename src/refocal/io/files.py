@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from refocal._limits import large_file, limit
 from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
 Options = Mapping[str, Any] | None
@@ -19,16 +20,8 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT = (*SEPARATORS, *JSON_LINES)
 TABLES = (".parquet", *TEXT)
-# Files of at least this many bytes are not read whole; text takes several times its size in memory, and when it is
-# compressed several times more: digits are packed to a third or a half.
-LARGE_FILE = 1 << 30
-LARGE_TEXT = 1 << 26
-LARGE_GZIP = 1 << 24
 # The value of a folder key=value that stands for a missing one, as Hive and Spark write it.
 MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
-# Predictions do not compress to a hundredth of their size; results that fit into any memory are always allowed.
-MAX_EXPANSION = 100
-ALWAYS_ALLOWED = 1 << 28
 
 
 @contextmanager
@@ -47,7 +40,9 @@ def refusing(file: str, problem: str) -> Iterator[None]:
 
 def check_expansion(expanded: int, stored: int) -> None:
     """Refuse what would unpack to far more than it holds, as a zip bomb does."""
-    if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * stored):
+    most_expansion = 100  # predictions do not compress to a hundredth of their size
+    always_allowed = limit("REFOCAL_UNPACKED", 1 << 28)  # bytes, which fit into any memory
+    if expanded > max(always_allowed, most_expansion * stored):
         raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a model do")
 
 
@@ -193,6 +188,9 @@ def is_large(place: str) -> bool:
     ending = ending_of(place)
     if ending not in (".npy", ".npz", *TABLES) or not file.is_file():
         return False
+    n_bytes = file.stat().st_size
     if file.suffix.lower() == ".gz":
-        return file.stat().st_size >= LARGE_GZIP
-    return file.stat().st_size >= (LARGE_TEXT if ending in TEXT else LARGE_FILE)
+        n_bytes *= 64  # digits are packed to a third or a half, and then they are text
+    elif ending in TEXT:
+        n_bytes *= 16  # text takes several times its size in memory, and longer to read
+    return n_bytes >= large_file()

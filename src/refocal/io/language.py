@@ -10,8 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector, row_blocks, to_numpy
-from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option, check_shape
+from refocal._arrays import Indices, Vector, as_array, row_blocks, to_numpy
+from refocal._validation import (
+    SUM_TOLERANCE,
+    check_integer,
+    check_label_range,
+    check_option,
+    check_shape,
+    whole_numbers,
+)
 from refocal.calibrators import Calibrator
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.io.tables import JsonTable
@@ -71,8 +78,10 @@ class TopK:
         check_option(tail, TAILS, "tail", NAME)
         self.tail = tail
         self.log_p = np.asarray(to_numpy(log_p), dtype=np.float64)
-        self.indices: Indices = np.asarray(to_numpy(indices), dtype=np.int64)
-        self.labels: Indices | None = None if labels is None else np.asarray(to_numpy(labels), dtype=np.int64)
+        self.indices: Indices = to_numpy(whole_numbers(as_array(indices, "indices", NAME), "indices", NAME))
+        self.labels: Indices | None = None
+        if labels is not None:
+            self.labels = to_numpy(whole_numbers(as_array(labels, "labels", NAME), "labels", NAME))
         self.n_classes = check_integer(n_classes, "n_classes", NAME, least=2)
         self.label_log_p = None if label_log_p is None else np.asarray(to_numpy(label_log_p), dtype=np.float64)
         if self.log_p.ndim != 2 or not 1 <= self.log_p.shape[1] < self.n_classes:
@@ -175,7 +184,7 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     values = np.full((len(counts), max(counts)), -np.inf)
     for i, row in enumerate(scores):
         values[i, : counts[i]] = to_numpy(np.asarray(row, dtype=np.float64))
-    right = np.asarray(to_numpy(labels))
+    right = to_numpy(whole_numbers(as_array(labels, "labels", "multiple_choice"), "labels", "multiple_choice"))
     outside = (right < 0) | (right >= counts) if right.shape == (len(counts),) else np.zeros(1, dtype=np.bool_)
     if outside.any():
         row = int(np.argmax(outside))

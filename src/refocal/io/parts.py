@@ -17,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._limits import block_entries
 from refocal._validation import check_shape
 from refocal.errors import DataError, FormatError, Remedy, need
-from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, listed
+from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
+from refocal.rows.labels import shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
-# Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES = 1 << 24
-BLOCK_ROWS = 1 << 20
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
 
@@ -131,7 +130,8 @@ def n_columns(shape: tuple[int, ...]) -> int | None:
 
 def rows_of_a_block(n_classes: int) -> int:
     """How many rows are read at a time."""
-    return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
+    most_rows = 1 << 20
+    return max(1, min(most_rows, block_entries() // n_classes))
 
 
 def array_parts(
@@ -227,11 +227,21 @@ class Table(Contents):
         if missing := sorted({*wanted} - {*self.names}):
             has = f"which the first file has. It has {listed(self.names)}."
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
-        prefixes = {"".join(name.rpartition("_")[:2]) for name in columns.classes}
-        prefix = prefixes.pop() if len(prefixes) == 1 < len(columns.classes) else ""
-        if extra := [name for name in self.names if prefix and name.startswith(prefix) and name not in expected]:
+        prefix = columns.classes[0][: shared_beginning(columns.classes)] if columns.classes else ""
+        others = [name for name in self.names if name not in expected]
+        is_chosen = self.query.values is not None or self.query.classes is not None or columns.nested
+        if prefix:
+            extra = [name for name in others if name.startswith(prefix)]
+        else:
+            extra = [] if is_chosen else self._like_scores(others)
+        if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
-            raise FormatError(f"{self.where}: {more}")
+            raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
+
+    def _like_scores(self, names: Sequence[str]) -> list[str]:
+        """Those of some columns that may hold scores of a class."""
+        cells = self.first_cells([name for name in names if name not in self.partitions])
+        return [name for name in cells if could_be_scores(name, cells[name])]
 
     def look(self) -> Columns:
         """What the columns hold, inferred from the first rows."""

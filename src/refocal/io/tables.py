@@ -17,19 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query
 from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, partitions_of
 from refocal.io.parts import ColumnBatch, Table, number, objects
 
-# Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
-TEXT_BLOCK = 1 << 21
-READ_BLOCK = 1 << 19
-LONGEST_CELL = 64
-# The bytes of JSON lines that are read to infer the columns.
-FIRST_TEXT = 1 << 16
-# Rows of CSV that Python's own module reads at a time.
-PLAIN_ROWS = 1 << 13
 # Types of pyarrow that hold several numbers.
 LISTS = ("list<", "large_list<", "fixed_size_list<")
 
@@ -101,13 +94,14 @@ class TextTable(Table):
         parsing = reader.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=note)
         types = {name: arrow.string() for name in columns}
         converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
-        size = READ_BLOCK + LONGEST_CELL * len(self.names)
+        longest_cell = 64  # bytes, so that one row always has room
+        size = _bytes_of_a_block() // 4 + longest_cell * len(self.names)  # pyarrow reads 32 of this size ahead
         # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
         reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
         with self._open() as file:
             try:
                 batches = reader.open_csv(file, reading, parsing, converting)
-                while some := list(islice(batches, max(TEXT_BLOCK // size, 1))):
+                while some := list(islice(batches, max(_bytes_of_a_block() // size, 1))):
                     yield from map(_batch, arrow.Table.from_batches(some).combine_chunks().to_batches())
             except arrow.ArrowInvalid as error:
                 if not wrong:
@@ -119,7 +113,8 @@ class TextTable(Table):
         with self._lines() as lines:
             rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
             next(rows)
-            while some := list(islice(rows, PLAIN_ROWS)):
+            n_rows = max(1, block_entries() >> 11)  # each cell is an object of Python's, and the row a list of them
+            while some := list(islice(rows, n_rows)):
                 misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
                 if misfits and not self.query.lenient:
                     raise self._misfit(*misfits[0])
@@ -131,9 +126,17 @@ class TextTable(Table):
         return FormatError(f"{self.where}: row {row} has {n_cells} of {self._n_cells} cells.")
 
 
+def _bytes_of_a_block() -> int:
+    """How much text is worked on at a time: parsed, it takes several times its size."""
+    return max(1, block_entries() // 8)
+
+
 def _as_typed(cell: Any) -> Any:
-    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text."""
-    is_decimal = isinstance(cell, str) and "." in cell and not np.isnan(number(cell))
+    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text.
+
+    So do decimals that are not written as numbers are, such as version 2.10, which is not 2.1.
+    """
+    is_decimal = isinstance(cell, str) and "." in cell and str(number(cell)) == cell
     return number(cell) if is_decimal else cell
 
 
@@ -141,7 +144,8 @@ class JsonTable(Table):
     """JSON lines: an object in each; a field may hold a list of numbers."""
 
     def _header(self) -> tuple[list[str], set[str]]:
-        rows = self._parsed(next(self._texts(FIRST_TEXT), b""), 0)
+        most_bytes = 1 << 16  # that the columns are inferred from
+        rows = self._parsed(next(self._texts(min(most_bytes, _bytes_of_a_block())), b""), 0)
         self.n_rows = None if rows else 0
         names = dict.fromkeys(name for row in rows for name in row)
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
@@ -154,7 +158,7 @@ class JsonTable(Table):
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0
-        for text in self._texts(TEXT_BLOCK):
+        for text in self._texts(_bytes_of_a_block()):
             yield (batch := self._by_arrow(text, columns) or self._by_line(text, columns, first))
             first += len(batch[columns[0]])
 
@@ -187,7 +191,7 @@ class JsonTable(Table):
     def rows(self) -> Iterator[dict[str, Any]]:
         """The objects of all lines."""
         first = 0
-        for text in self._texts(TEXT_BLOCK):
+        for text in self._texts(_bytes_of_a_block()):
             yield from (rows := self._parsed(text, first))
             first += len(rows)
 

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,24 @@ Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
 
 
+class Form(Enum):
+    """How the probabilities of several classes stand in a file."""
+
+    ARRAYS = "a matrix"
+    LISTS = "a column of lists"
+    COLUMNS = "a column for each class"
+    TEXT = "a column for each class, and a set of classes in one cell"
+
+
 def columns_of(
-    answers: Answers, names: list[str], ending: str, before: ColumnValues, after: ColumnValues
+    answers: Answers, names: list[str], form: Form, before: ColumnValues, after: ColumnValues
 ) -> dict[str, Any]:
-    """The columns of a file of some format: those before the answers of a calibrator, these, and those after them.
+    """The columns of a file of some form: those before the answers of a calibrator, these, and those after them.
 
     `names` are those of the classes. For two classes there may be one probability per row, which is called `p`.
     """
-    if ending not in ARRAYS:
-        return beside(_columns(answers, names, is_text=ending in SEPARATORS), before, after)
+    if form is not Form.ARRAYS:
+        return beside(_columns(answers, names, form), before, after)
     name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
     labels = {"labels": plain(*after.values())} if after else {}
     return {name: answers.probabilities, **answers.further, **labels}  # arrays have no place for further columns
@@ -67,21 +77,20 @@ def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> 
     return {**before, **columns, **after}
 
 
-def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:
-    """Columns of lists; in text one column per class, and a set in one cell."""
+def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
     p = answers.probabilities
     bounds = {name: each for name, each in answers.further.items() if name != "sets"}
     columns: dict[str, Any]
     if p.ndim == 1:  # of class 1
         columns = {"p": p, **{f"p_{end}": each[:, 1] for end, each in bounds.items()}}
-    elif not is_text:
+    elif form is Form.LISTS:
         columns = {PROBABILITIES: p, **bounds}
     else:
         ends = {"": p, **{f"_{end}": each for end, each in bounds.items()}}
         columns = {f"{name}{end}": each[:, i] for end, each in ends.items() for i, name in enumerate(names)}
     if "sets" in answers.further:
         sets = [[names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
-        columns["set"] = np.array([";".join(each) for each in sets], dtype=object) if is_text else sets
+        columns["set"] = objects([";".join(names) for names in sets]) if form is Form.TEXT else sets
     return columns
 
 

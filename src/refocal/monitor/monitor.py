@@ -8,7 +8,7 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -60,11 +60,14 @@ class CalibrationMonitor:
         Calibration errors below this are not worth recalibrating, however certain they are.
     level : float
         Of the intervals.
+    class_names : sequence of str, optional
+        The names of the columns, of two the positive class second. By default those of the first batch; columns that
+        get names after rows without names have come must be named here.
 
     Attributes
     ----------
     class_names : tuple of str or None
-        The names of the columns, where batches are files that have them: `refocal monitor` matches those of the next.
+        The names of the columns: `refocal monitor` matches those of the next batch with them.
     id : str
         What a state is known by, whatever its file is called: the rows of a monitor are merged into another once.
     merged : dict
@@ -82,13 +85,23 @@ class CalibrationMonitor:
     ('day 12', 'recalibrate')
     """
 
-    def __init__(self, *, alpha: float = 0.05, smallest_shift: float = 0.005, level: float = 0.95) -> None:
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.05,
+        smallest_shift: float = 0.005,
+        level: float = 0.95,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
         name = type(self).__name__
         self.alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
         self.smallest_shift = check_number(smallest_shift, "smallest_shift", name, least=0.0)
         self.level = check_number(level, "level", name, above=0.0, below=1.0)
-        self.n_classes: int | None = None
-        self.class_names: tuple[str, ...] | None = None
+        self.n_classes: int | None = None if class_names is None else len(class_names)
+        self.class_names: tuple[str, ...] | None = None if class_names is None else tuple(map(str, class_names))
+        if self.class_names is not None and not 2 <= len(self.class_names) == len({*self.class_names}):
+            expected = "two different names or more"
+            raise ParameterError("class_names", name, expected=expected, got=", ".join(self.class_names))
         self.labels_by_name: bool | None = None
         """Whether labels of named columns were read by name so far; None where none have come."""
         self.id = uuid.uuid4().hex
@@ -150,7 +163,7 @@ class CalibrationMonitor:
         (1, 1)
         """
         function = "CalibrationMonitor.add_labels"
-        names = [str(name) for name in ids]
+        names = [_id_text(name) for name in ids]
         given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
         # Of an id that is given twice the first label counts.
@@ -190,6 +203,13 @@ class CalibrationMonitor:
         if ours and theirs and ours != theirs:
             raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
         self._check_other_rows(other, function)
+        class_names = self.class_names or other.class_names
+        if class_names is not None and LabelRule(len(class_names), class_names).needs_distinct:
+            ways = {self.labels_by_name, other.labels_by_name}
+            if ways >= {True, False}:
+                expected = "a monitor whose labels were read in the same way"
+                got = "labels read by the names of columns in one and as column numbers in the other"
+                raise DataError("other", function, expected=expected, got=got)
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
@@ -200,7 +220,9 @@ class CalibrationMonitor:
         self._history.merge(other._history)
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
-        self.class_names = self.class_names or other.class_names
+        self.class_names = class_names
+        if self.labels_by_name is None:
+            self.labels_by_name = other.labels_by_name
         return self
 
     @property
@@ -313,7 +335,9 @@ class CalibrationMonitor:
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write as JSON, whole or not at all; predictions that wait for labels go to a file .waiting.npz beside it.
+        """Write as JSON, whole or not at all; predictions that wait for labels go to a file beside it.
+
+        That of monitor.json is monitor.json.waiting.npz.
 
         >>> import tempfile
         >>> monitor = CalibrationMonitor()
@@ -323,11 +347,12 @@ class CalibrationMonitor:
         ...     CalibrationMonitor.load(f"{folder}/monitor.json").summary() == monitor.summary()
         True
         """
-        beside = Path(path).with_suffix(WAITING)
+        beside = waiting_file(path)
         if self._waiting:
             keys, p = zip(*self._waiting.values(), strict=True)
+            ids = np.array(list(self._waiting))
             with replace_atomically(beside) as part, part.open("wb") as file:
-                np.savez(file, ids=np.array(list(self._waiting)), periods=np.array(keys), probabilities=np.array(p))
+                np.savez(file, monitor=self.id, ids=ids, periods=np.array(keys), probabilities=np.array(p))
         write_atomically(path, json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False) + "\n")
         if not self._waiting:
             beside.unlink(missing_ok=True)
@@ -339,14 +364,14 @@ class CalibrationMonitor:
         def build_both(data: Any) -> CalibrationMonitor:
             made = cls.from_dict(data)
             n_waiting = data["n_waiting"]
-            beside = Path(path).with_suffix(WAITING)
+            beside = waiting_file(path)
+            if not beside.is_file():
+                # Versions before 0.2.0 left out the ending of the state.
+                beside = Path(path).with_suffix(WAITING)
             if n_waiting and beside.is_file():
-                contents = open_arrays(str(beside))
-                ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
-                if not len(ids) == len(keys) == len(p):
-                    raise FormatError(f"{beside.name} must hold as many ids as periods and probabilities.")
-                made._waiting = {str(name): (key, row) for name, key, row in zip(ids, keys.tolist(), p, strict=True)}
+                made._waiting = _read_waiting(beside, made.id, n_waiting)
             elif n_waiting:
+                beside = waiting_file(path)
                 lost = f"{n_waiting:,} predictions wait for labels, but {beside.name} is missing: they are lost."
                 warn(InputWarning(lost, function="CalibrationMonitor.load"))
             return made
@@ -377,6 +402,8 @@ class CalibrationMonitor:
         if labels is not None:
             expected = "left out where the batch are Predictions, which have their own"
             raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
+        if rows.weight is not None:
+            raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
         names = self._same_names(rows.class_names, rows.n_classes, function)
         measured = rows.as_probabilities()
         if ids is not None:  # labels are to come
@@ -390,7 +417,7 @@ class CalibrationMonitor:
         self, rows: Predictions, ids: Iterable[Any], key: Key, class_names: tuple[str, ...] | None, function: str
     ) -> int:
         """Keep predictions until their labels come, by their ids."""
-        names = [str(name) for name in ids]
+        names = [_id_text(name) for name in ids]
         if len(names) != len(rows):
             raise ShapeError("ids", function, expected=f"{len(rows)} ids, one for each row", got=f"{len(names)}")
         counts = Counter([*names, *(name for name in names if name in self._waiting)])
@@ -434,6 +461,10 @@ class CalibrationMonitor:
         are_numbers = known is not None and {*known} == {*counted}
         given = names if names is not None else counted if are_numbers else known
         learns = self.class_names is None and names is not None and {*names} != {*counted}
+        if learns and (self._waiting or self._history.n_rows > 0):
+            expected = "of columns without names, as those before"
+            got = f"columns {', '.join(names or ())}"
+            raise ShapeError("probabilities", function, expected=expected, got=got, remedy=Remedy.NAMES_BEFORE)
         if known is not None and given is not None and given != known and not learns:
             expected = f"of the columns {', '.join(known)}, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=", ".join(given))
@@ -484,6 +515,8 @@ class CalibrationMonitor:
             period = last + 1 if isinstance(last, int) else 1
         elif isinstance(period, date):
             period = period.isoformat()
+        elif isinstance(period, np.datetime64) and not np.isnat(period):
+            period = str(np.datetime_as_string(period, unit="auto"))
         is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
         if not is_whole and not (isinstance(period, str) and period):
             raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
@@ -509,6 +542,40 @@ class MonitorState:
     """Files of version 0.1.0 have none."""
     merged: dict[str, int] = field(default_factory=dict)
     labels_by_name: bool | None = None
+
+
+def waiting_file(state: str | os.PathLike[str]) -> Path:
+    """The file of the predictions that wait for labels, beside that of the state.
+
+    >>> waiting_file("state.east").name
+    'state.east.waiting.npz'
+    """
+    path = Path(state)
+    return path.with_name(path.name + WAITING)
+
+
+def _read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, tuple[Key, Any]]:
+    """The predictions that wait, by id; refused if they are those of another state."""
+    contents = open_arrays(str(file))
+    ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
+    if not len(ids) == len(keys) == len(p):
+        raise FormatError(f"{file.name} must hold as many ids as periods and probabilities.")
+    if "monitor" in contents.names and str(np.asarray(contents.get("monitor"))) != monitor:
+        raise FormatError(f"{file.name} holds the waiting predictions of another monitor.")
+    if len(ids) != n_waiting:
+        raise FormatError(f"{file.name} must hold {n_waiting:,} waiting predictions. Got {len(ids):,} instead.")
+    return {str(name): (key, row) for name, key, row in zip(ids, keys.tolist(), p, strict=True)}
+
+
+def _id_text(value: Any) -> str:
+    """The text of an id; whole numbers are the same however they are stored.
+
+    >>> _id_text(1.0), _id_text(np.int64(1)), _id_text("1.0")
+    ('1', '1', '1.0')
+    """
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _derived_id(state: MonitorState) -> str:

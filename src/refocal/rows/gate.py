@@ -14,10 +14,12 @@ from refocal._validation import check_weight
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.rows.labels import (
     IgnoreIndex,
+    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
     check_class_names,
+    check_label_order,
     check_marks,
     distinct_labels,
     label_key,
@@ -109,6 +111,17 @@ def in_order_of_numbers(rows: Predictions) -> Predictions:
     return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
 
 
+def in_column_order(values: Any) -> Any:
+    """Scores without labels: those of Predictions, or of a frame whose columns called 0 … C-1 follow these numbers."""
+    if isinstance(values, Predictions):
+        return values.values
+    names, _ = names_of_columns(column_names(values))
+    keys = [label_key(name) for name in names or ()]
+    if not keys or {*keys} != {*range(len(keys))}:
+        return values
+    return np.asarray(as_scores(values))[:, [keys.index(i) for i in range(len(keys))]]
+
+
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
     """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
     names = None if rule.names is None else tuple(str(name) for name in rule.names)
@@ -183,7 +196,7 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
         return rows
     rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = label_key(reader.positive_label) in (0, 1)
+    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
     distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     named_rows = replace(rows, class_names=names)
@@ -224,7 +237,10 @@ def aligned(
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
     # Columns of one number for each label are no classes.
-    columns = None if kind == "log-odds" or len(shape) == scores.ndim else column_names(values)
+    has_label_each = kind == "log-odds" or len(shape) == scores.ndim
+    columns = None if has_label_each else column_names(values)
+    if has_label_each:
+        check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):

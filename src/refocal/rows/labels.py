@@ -32,9 +32,9 @@ LabelKey = int | str | None
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 # Beginnings of names that say that columns are scores, as refocal.io looks for them.
-_SAYS_SCORES = re.compile(
-    r"(logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class)[_.: ]", re.IGNORECASE
-)
+_SCORES = "logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class"
+_SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
+_NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 _BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 # How many labels or names an error shows.
@@ -219,7 +219,10 @@ class LabelRule:
         # Names that share a beginning may be written without it.
         start = shared_beginning(names)
         short = {label_key(str(name)[start:]): i for i, name in enumerate(names)} if start else {}
-        return (short if len(short) == len(names) else {}) | whole | known
+        called = (short if len(short) == len(names) else {}) | whole | known
+        if {*known} == {"True", "False"}:  # how a truth is stored does not matter
+            called |= {1: known["True"], 0: known["False"]}
+        return called
 
     @property
     def needs_distinct(self) -> bool:
@@ -484,6 +487,8 @@ def order_with_positive(
     wanted = label_key(positive)
     if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
         wanted = str(bool(wanted))
+    if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
+        wanted = _BOOLEAN_NUMBERS[wanted]
     by_number = LabelMap(2, None, rule.first_label or 0)
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:
@@ -596,7 +601,7 @@ def shared_beginning(columns: Sequence[Any]) -> int:
     """How many letters up to a separator all names share, as in logit_cat, logit_dog; 0 for a single name.
 
     A beginning that says that columns are scores ends at its separator: p_new_york and p_new_jersey are new_york and
-    new_jersey. Numbers such as 2.0 and 2.1 share none.
+    new_jersey; before numbers it needs none: p0 and p1 are 0 and 1. Numbers such as 2.0 and 2.1 share none.
     """
     if len(columns) < 2 or not all(isinstance(name, str) for name in columns):
         return 0
@@ -604,6 +609,10 @@ def shared_beginning(columns: Sequence[Any]) -> int:
     of_scores = _SAYS_SCORES.match(shared)
     if of_scores:
         return of_scores.end()
+    numbered = [_NUMBERED_SCORES.fullmatch(name) for name in columns]
+    words = {match.group(1) for match in numbered if match is not None}
+    if None not in numbered and len(words) == 1:
+        return len(words.pop())
     if all(_is_number(name) for name in columns):
         return 0
     return max(shared.rfind(separator) + 1 for separator in "_.: ")
@@ -626,14 +635,19 @@ def check_label_order(
     """
     if of_scores is None or of_labels is None:
         return
-    names = _without_beginning(of_scores)
-    position = {name: i for i, name in enumerate(names)}
-    for i, name in enumerate(_without_beginning(of_labels)):
+    position = {name: i for i, name in enumerate(differing_ends(of_scores))}
+    for i, name in enumerate(differing_ends(of_labels)):
         if position.get(name, i) != i:
-            expected = f"of columns in the order of those of the scores, {name!r} at {position[name]}"
-            raise ShapeError(argument, function, expected=expected, got=f"{name!r} at {i}")
+            expected = f"of columns in the order of those of the scores, {str(of_labels[i])!r} at {position[name]}"
+            raise ShapeError(argument, function, expected=expected, got=f"{str(of_labels[i])!r} at {i}")
 
 
-def _without_beginning(columns: Sequence[Any]) -> list[str]:
-    start = shared_beginning(columns)
-    return [str(name)[start:] for name in columns]
+def differing_ends(columns: Sequence[Any]) -> list[str]:
+    """What follows the letters that all names share, which tells to which scores labels belong.
+
+    >>> differing_ends(["score_new_york", "score_new_jersey"]), differing_ends(["label_new_york", "label_new_jersey"])
+    (['york', 'jersey'], ['york', 'jersey'])
+    """
+    names = [str(name) for name in columns]
+    shared = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 - names, not paths
+    return [name[len(shared) :] for name in names]

@@ -133,7 +133,8 @@ class RowReader:
             order = np.array([1, 0]) if swaps and not has_one_column else None
             if names is not None and order is not None:
                 names = (names[1], names[0])
-            return replace(self, label_map=label_map, class_names=names, order=order)
+            source = replace(self.source, swapped=order is not None)
+            return replace(self, label_map=label_map, class_names=names, order=order, source=source)
         if (
             rule.names is None
             and rule.sorts
@@ -204,15 +205,26 @@ class RowReader:
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
-        if self.columns is not None and raw.columns is not None and raw.columns != self.columns:
-            order = column_order(
-                [str(name) for name in raw.columns], [str(name) for name in self.columns], self.function
-            )
-            values = values if order is None else values[:, order]
+        order = self._order_of_block(raw)
+        if order is not None:
+            values = values[:, order]
         if self.renormalise:
             sums = values.sum(axis=1, keepdims=True, dtype=np.float64)
             values = np.divide(values, sums, out=np.full(values.shape, np.nan), where=sums > 0)
         return values
+
+    def _order_of_block(self, raw: RawRows) -> Indices | None:
+        """The positions of the columns of the first block among those of another data frame; None where they agree."""
+        if raw.columns == self.columns:
+            return None
+        if raw.columns is None or self.columns is None:
+            names = raw.columns or self.columns or ()
+            if [label_key(name) for name in names] == list(range(len(names))):
+                return None  # columns that only count have no names
+            expected = "of blocks of which all have names of columns, or none"
+            got = f"{', '.join(str(name) for name in names)} in one of {raw.where} and the first block"
+            raise ShapeError("X", self.function, expected=expected, got=got)
+        return column_order([str(name) for name in raw.columns], [str(name) for name in self.columns], self.function)
 
     def _shaped(self, raw: RawRows) -> RawRows:
         """Raw rows with arrays of labels and weights, one for each row."""
@@ -242,7 +254,8 @@ class RowReader:
             is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()
             has_name = (by_name.numbers(raw.labels) >= 0).any()
             label_map = by_name if has_name and not is_counted else by_number
-        if raw.is_moved and rule.names is not None and label_map.columns is None:
+        is_moved = raw.is_moved or self._order_of_block(raw) is not None
+        if is_moved and rule.names is not None and label_map.columns is None:
             raise moved_error(raw.where, self.function)
         return label_map
 

@@ -1,0 +1,285 @@
+"""`refocal monitor`: files in, the state and the page out, as the Python interface does it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import load
+from refocal.monitor import CalibrationMonitor
+
+
+@pytest.fixture
+def days(folder):
+    """Five days of 300 rows: p, outcome, and ids of their own."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for day in range(1, 6):
+        p = rng.beta(2, 3, 300).round(6)
+        y = (rng.random(300) < p + (0.15 if day > 3 else 0.0)).astype(int)
+        table = pd.DataFrame({"id": [f"{day}-{i}" for i in range(300)], "p": p, "label": y})
+        for name, columns in (("day", ["id", "p", "label"]), ("said", ["id", "p"]), ("came", ["id", "label"])):
+            table[columns].to_csv(folder / f"{name}{day}.csv", index=False)
+        found[f"day{day}"] = p, y
+    return found
+
+
+def numbers(summary):
+    kept = (summary.log_loss, summary.brier_score, summary.ece, summary.mean_p, summary.rate.low, summary.bias.high)
+    return (summary.first, summary.last, summary.n, *(round(each, 9) for each in kept))
+
+
+def files(days, prefix="day"):
+    return [f"{prefix}{day[3:]}.csv" for day in days]
+
+
+def test_batches_are_what_the_api_sees(refocal, days, folder):
+    expected = CalibrationMonitor(alpha=0.01)
+    for day, (p, y) in days.items():
+        expected.update(p, y, period=day)
+    code, out, err = refocal("monitor", *files(days), "--probability-column", "p", "--alpha", "0.01", "-o", "m.html")
+    assert (code, err) == (0, "")
+    found = CalibrationMonitor.load("monitor.json")
+    assert [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+    assert found.e_value == pytest.approx(expected.e_value, rel=1e-9)
+    assert found.alpha == 0.01
+    assert "day5.csv: 300 rows counted in day5." in out
+    assert "Recalibrate now" in out
+    page = (folder / "m.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert "Recalibrate now" in page
+    assert all(f'<th scope="row">{day}</th>' in page for day in days)
+    code, out, _ = refocal("monitor", "--json", "--fail-if-alarm")
+    assert code == 3
+    assert json.loads(out)["advice"]["action"] == "recalibrate"
+    assert "which had 300" in refocal("monitor", "day1.csv", "--probability-column", "p")[1]
+
+
+def test_labels_come_later_and_states_are_merged(refocal, days):
+    refocal("monitor", *files(days), "--probability-column", "p", "--state", "at_once.json")
+    for i, day in enumerate(days):
+        state = f"part{i % 2}.json"
+        waiting = (f"said{day[3:]}.csv", "--probabilities", "--ids", "id", "--period", day)
+        assert "300 rows wait for labels" in refocal("monitor", *waiting, "--state", state)[1]
+        assert "300 labels matched" in refocal("monitor", "--outcomes", f"came{day[3:]}.csv", "--state", state)[1]
+    refocal("monitor", "--merge", "part0.json", "--merge", "part1.json", "--state", "all.json")
+    one, other = (CalibrationMonitor.load(name) for name in ("at_once.json", "all.json"))
+    assert one.e_value == pytest.approx(other.e_value, rel=1e-9)
+    assert numbers(one.summary(2)) == numbers(other.summary(2))
+    assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
+
+
+def test_a_state_is_merged_once(refocal, days):
+    for i, day in enumerate(days):
+        refocal("monitor", f"{day}.csv", "--probability-column", "p", "--state", f"part{i % 2}.json")
+    merge = ("monitor", "--merge", "part0.json", "--merge", "part1.json", "--state", "all.json")
+    assert refocal(*merge)[0] == 0
+    before = CalibrationMonitor.load("all.json").to_dict()
+    code, _, err = refocal(*merge)
+    assert code == 1
+    assert "part0.json: --merge must be a monitor whose rows are not in this one. Got one that was merged when" in err
+    assert "merge all states into a new --state" in err
+    code, _, err = refocal("monitor", "--merge", "all.json", "--state", "all.json")
+    assert code == 1
+    assert "Got the same monitor instead." in err
+    assert CalibrationMonitor.load("all.json").to_dict() == before
+
+
+def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
+    ids = [90071992547409931, 90071992547409932, 7]  # the first two are one number in floating point
+    pd.DataFrame({"id": ids, "p": [0.1, 0.8, 0.4]}).to_csv(folder / "said.csv", index=False)
+    pd.DataFrame({"id": ids, "label": [0, 1, 1]}).to_parquet(folder / "came.parquet")
+    assert refocal("monitor", "said.csv", "--probability-column", "p", "--ids", "id")[0] == 0
+    said = refocal("monitor", "--outcomes", "came.parquet", "--ids", "id")[1]
+    assert "came.parquet: 3 labels matched with predictions." in said
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "what", "outcome"), [(2, "mean probability", "rate"), (3, "mean confidence", "accuracy")]
+)
+def test_what_is_compared_has_its_name_for_two_classes_and_for_more(refocal, folder, n_classes, what, outcome):
+    logits = np.random.default_rng(0).normal(size=(400, n_classes))
+    np.savez(folder / "day.npz", logits=8 * logits, labels=np.arange(400) % n_classes)
+    code, out, _ = refocal("monitor", "day.npz", "-o", "history.html")
+    assert code == 0
+    assert re.search(rf"{what} % +{outcome} %", out)
+    assert re.search(rf"{what} is 0\.\d+ and the {outcome} 0\.\d+", out)
+    assert f"Does the {what} match the {outcome}?" in (folder / "history.html").read_text(encoding="utf-8")
+
+
+def test_a_batch_may_be_a_folder_and_a_file_without_rows_is_ignored(refocal, days, folder):
+    (folder / "many").mkdir()
+    for name in ("said1.csv", "said2.csv"):
+        (folder / name).rename(folder / "many" / name)
+    (folder / "none.csv").write_text("id,label\n")
+    assert "600 rows wait for labels" in refocal("monitor", "many", "--probabilities", "--ids", "id")[1]
+    code, out, _ = refocal("monitor", "--outcomes", "none.csv", "--outcomes", "came1.csv", "--ids", "id")
+    assert code == 0
+    assert "none.csv: no rows; ignored." in out
+    assert "came1.csv: 300 labels matched with predictions." in out
+
+
+def test_rows_without_a_label_can_be_left_out(refocal, folder):
+    (folder / "some.csv").write_text("p,label\n0.5,1\n0.25,255\n0.75,0\n")
+    code, _, err = refocal("monitor", "some.csv", "--probability-column", "p")
+    assert (code, "--ignore-index" in err) == (1, True)
+    _, out, _ = refocal("monitor", "some.csv", "--probability-column", "p", "--ignore-index", "255")
+    assert "some.csv: 2 rows counted in some." in out
+
+
+def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
+    (folder / "empty.csv").write_text("p,label\n")
+    code, out, _ = refocal("monitor", "empty.csv", "--probabilities")
+    assert code == 0
+    assert "empty.csv: no rows; ignored." in out
+    assert "No labels yet." in out
+    for arguments, words in (
+        (("said1.csv", "--probability-column", "p"), "or ids to wait for them with --ids"),
+        (("--outcomes", "said1.csv"), "no column 'label'; name it with --labels"),
+        (("--alpha", "0.1"), "--alpha is for a new state"),
+        (("--alpha", "0", "--state", "new.json"), "--alpha must be a finite number greater than 0"),
+        (("day1.csv", "--probability-column", "p", "-o", "page.txt"), "must end in .html"),
+        (("--merge", "day1.csv"), "not a JSON file"),
+    ):
+        code, _, err = refocal("monitor", *arguments)
+        assert code in (1, 2)
+        assert words in err, arguments
+
+
+def test_columns_are_matched_with_the_classes_of_the_calibrator_by_name(refocal, folder):
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet([1.0, 2.0, 3.0], size=600)
+    right = rng.random(600) < 0.7
+    label = np.array(["cat", "dog", "horse"])[np.where(right, p.argmax(axis=1), 0)]
+    table = pd.DataFrame(p, columns=["cat", "dog", "horse"]).assign(label=label)
+    table.to_csv("first.csv", index=False)
+    table[["horse", "cat", "dog", "label"]].to_csv("moved.csv", index=False)
+    assert refocal("fit", "first.csv", "--probabilities", "-m", "vs")[0] == 0
+    expected = load("calibrator.json").predict_proba(p)
+    for file in ("first.csv", "moved.csv"):
+        assert refocal("monitor", file, "--calibrator", "calibrator.json", "--state", f"{file}.json")[0] == 0
+        found = CalibrationMonitor.load(f"{file}.json").summary()
+        assert found.mean_p == pytest.approx(expected.max(axis=1).mean(), rel=1e-6)
+        assert found.rate.value == np.mean(table.columns[expected.argmax(axis=1)] == label)
+
+
+@pytest.fixture
+def batches(folder):
+    """Predictions of three named classes that wait, and their outcomes, as names and counted from 0."""
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet([1.0, 2.0, 3.0], size=400)
+    labels = np.array([rng.choice(3, p=row) for row in p])
+    ids = [f"row {i}" for i in range(400)]
+    return p, labels, pd.DataFrame({"id": ids})
+
+
+def joined(refocal, p, labels, *options):
+    """Whether the state is what the Python interface makes of the same predictions and labels."""
+    expected = CalibrationMonitor()
+    expected.update(p, labels, period="said")
+    code, out, err = refocal("monitor", "--outcomes", "came.csv", "--ids", "id", *options)
+    assert (code, err) == (0, "")
+    assert f"came.csv: {len(labels)} labels matched" in out
+    found = CalibrationMonitor.load("monitor.json")
+    return [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+
+
+NAMES = ["cat", "dog", "horse"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "outcome", "options"),
+    [
+        (NAMES, lambda k: NAMES[k], ()),
+        (NAMES, lambda k: k, ()),
+        (NAMES, lambda k: k + 1, ("--first-label", "1")),
+        (["p_0", "p_1", "p_2"], lambda k: k + 1, ("--first-label", "1")),
+        (["1", "2", "3"], lambda k: k + 1, ()),
+        (["3", "5", "8"], lambda k: [3, 5, 8][k], ()),
+    ],
+)
+def test_outcomes_are_read_as_the_labels_of_batches_are(refocal, batches, columns, outcome, options):
+    p, labels, table = batches
+    table.assign(**dict(zip(columns, p.T, strict=True))).to_csv("said.csv", index=False)
+    said = ("--probabilities", "--values", ",".join(columns), "--ids", "id")
+    assert "400 rows wait for labels" in refocal("monitor", "said.csv", *said)[1]
+    table.assign(label=[outcome(k) for k in labels]).sample(frac=1.0, random_state=0).to_csv("came.csv", index=False)
+    assert joined(refocal, p, labels, *options)
+
+
+def test_outcomes_that_are_not_known_are_left_out_and_others_must_be_classes(refocal, batches):
+    p, labels, table = batches
+    known = np.arange(400) % 4 > 0
+    table.assign(**dict(zip(NAMES, p.T, strict=True))).to_csv("said.csv", index=False)
+    refocal("monitor", "said.csv", "--probabilities", "--values", "cat,dog,horse", "--ids", "id")
+    table.assign(label=np.where(known, labels, -1)).to_csv("came.csv", index=False)
+    code, _, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, "--ignore-index" in err) == (1, True)
+    assert joined(refocal, p[known], labels[known], "--ignore-index", "-1")
+    table.assign(label="cow").to_csv("came.csv", index=False)
+    code, _, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, "must be among the class names (cat, dog, horse). Got 'cow'" in err) == (1, True)
+
+
+def test_the_positive_class_of_outcomes_is_that_of_the_predictions(refocal, folder):
+    rng = np.random.default_rng(8)
+    p = rng.beta(1, 3, 300)
+    late = rng.random(300) < p
+    table = pd.DataFrame({"id": np.arange(300), "late": p, "ontime": 1.0 - p})
+    table.to_csv("said.csv", index=False)
+    table[["id", "late"]].rename(columns={"late": "p"}).to_csv("one.csv", index=False)
+    pd.DataFrame({"id": np.arange(300), "label": np.where(late, "late", "ontime")}).to_csv("came.csv", index=False)
+    for file, columns in (("said.csv", "late,ontime"), ("one.csv", "p")):
+        options = ("--probabilities", "--values", columns, "--ids", "id", "--positive-label", "late")
+        assert refocal("monitor", file, *options, "--period", "said", "--state", "monitor.json")[0] == 0
+        assert joined(refocal, p, late.astype(int), "--positive-label", "late")
+        code, _, err = refocal("monitor", file, *options[:-1], "ontime")
+        assert code == 2
+        assert "--positive-label must be 'late', as in monitor.json so far. Got 'ontime' instead." in err
+        (folder / "monitor.json").unlink()
+
+
+def test_named_columns_of_batches_are_matched(refocal, folder):
+    rng = np.random.default_rng(9)
+    p = rng.beta(1, 3, (2, 300)).round(6)
+    late = rng.random(p.shape) < p
+    for name, columns, each, y in (("a", ["late", "ontime"], p[0], late[0]), ("b", ["ontime", "late"], p[1], late[1])):
+        found = pd.DataFrame({"late": each, "ontime": 1.0 - each})[columns]
+        found.assign(label=np.where(y, "late", "ontime")).to_csv(f"{name}.csv", index=False)
+    for options, sign in ((("--positive-label", "late"), 1), ((), 0)):
+        expected = CalibrationMonitor()
+        for i, period in enumerate("ab"):
+            expected.update(p[i] if sign else 1.0 - p[i], late[i] == sign, period=period)
+        for file in ("a.csv", "b.csv"):
+            assert refocal("monitor", file, "--probabilities", "--state", f"{sign}.json", *options)[0] == 0
+        found = CalibrationMonitor.load(f"{sign}.json")
+        assert [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+    code, _, err = refocal("monitor", "--merge", "0.json", "--state", "1.json")
+    assert code == 1
+    assert "must be a monitor of the classes ontime, late. Got one of late, ontime instead." in err
+    pd.DataFrame({"early": [0.5], "late": [0.5], "label": ["late"]}).to_csv("c.csv", index=False)
+    code, _, err = refocal("monitor", "c.csv", "--probabilities", "--state", "1.json")
+    assert (code, "'early' in one of them only" in err) == (1, True)
+
+
+def test_a_day_of_negative_labels_is_read_by_the_names_that_the_state_knows(refocal, folder):
+    pd.DataFrame({"p": [0.2, 0.7], "label": ["no", "yes"]}).to_csv("first.csv", index=False)
+    pd.DataFrame({"p": [0.3, 0.1], "label": ["no", "no"]}).to_csv("second.csv", index=False)
+    for file in ("first.csv", "second.csv"):
+        code, _, err = refocal("monitor", file, "--probability-column", "p", "--positive-label", "yes")
+        assert (code, err) == (0, "")
+    assert [each.rate.value for each in CalibrationMonitor.load("monitor.json").history()] == [0.5, 0.0]
+
+
+def test_columns_named_after_one_number_per_row_must_say_which_is_positive(refocal, folder):
+    pd.DataFrame({"p": [0.2, 0.7], "label": [0, 1]}).to_csv("first.csv", index=False)
+    pd.DataFrame({"yes": [0.3, 0.1], "no": [0.7, 0.9], "label": ["no", "yes"]}).to_csv("second.csv", index=False)
+    assert refocal("monitor", "first.csv", "--probability-column", "p")[0] == 0
+    code, _, err = refocal("monitor", "second.csv", "--probabilities")
+    assert (code, "must be of columns without names, as those before" in err, "--positive-label" in err) == (1, 1, 1)
+    assert refocal("monitor", "second.csv", "--probabilities", "--positive-label", "yes")[0] == 0
+    assert CalibrationMonitor.load("monitor.json").summary(1).mean_p == pytest.approx(0.2)

@@ -1,0 +1,295 @@
+"""Whatever a new user does wrong: one line that says what to do, the right exit code, no file half written."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from helpers import PATIENCE, wait_until
+from refocal import AutoCalibration, TemperatureScaling
+from refocal.cli.run import REMEDIES, run
+from refocal.errors import Remedy
+from refocal.evaluate import load_evaluation
+from refocal.io import read
+
+pytestmark = pytest.mark.core
+
+
+@pytest.fixture
+def files(folder):
+    rows = read("val.npz")
+    p = np.exp(rows.values - rows.values.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    np.savez("one.npz", logits=rows.values, labels=rows.labels + 1)
+    np.savez("p.npz", logits=p, labels=rows.labels)
+    np.savez("swapped.npz", logits=rows.labels, labels=rows.values)
+    np.savez("names.npz", scores=rows.values, target=rows.labels)
+    np.savez("wide.npz", logits=np.hstack([rows.values, rows.values]), labels=rows.labels)
+    np.savez("nan.npz", logits=rows.values * np.nan, labels=rows.labels)
+    np.savez("short.npz", logits=rows.values, labels=rows.labels[:-1])
+    np.save("x.npy", rows.values)
+    np.save("y.npy", rows.labels)
+    np.savez("said.npz", probabilities=p, labels=rows.labels)
+    np.savez("hot.npz", logits=rows.values, labels=np.eye(4)[rows.labels])
+    np.savez("score.npz", logits=rows.values[:, 0], labels=rows.labels)
+    np.savez("text.npz", logits=rows.values, labels=np.array(list("abcd"))[rows.labels])
+    np.savez("same.npz", logits=rows.values, labels=np.zeros_like(rows.labels))
+    (folder / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
+    (folder / "one.csv").write_text("p,label\n0.3,0\n1.4,1\n")
+    (folder / "file").write_text("")
+    (folder / "text.csv").write_text("logit_a,logit_b,label\n1,2,0\n3,oops,1\n")
+    (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
+    (folder / "cal.json").write_text("{}")
+    TemperatureScaling().fit(rows.values, rows.labels).save("fitted.json")
+    (folder / "bad.json").write_text("{")
+    (folder / "sub").mkdir()
+    return folder
+
+
+WRONG = [
+    # wrong names
+    ("fit nope.npz", 2, "nope.npz: no such file"),
+    ("fit val.xlsx", 2, "no such file"),
+    ("fit sub", 2, "no tables there"),
+    ("apply nope.json test.npz", 2, "nope.json: no such file"),
+    ("evaluate test.npz nope.json", 2, "no such file"),
+    ("report nope.json", 2, "nope.json"),
+    # swapped arguments
+    ("apply val.npz cal.json", 2, "are the arguments swapped"),
+    ("apply cal.json val.npz -o -", 2, "-: the output must end in .npz or"),
+    ("fit cal.json", 1, "arguments swapped"),
+    ("show val.npz", 2, "made by refocal fit"),
+    ("fit swapped.npz", 1, "names are swapped"),
+    ("fit y.npy --labels x.npy", 1, "names are swapped"),
+    ("fit val.npz -o val.npz", 2, "must end in .json"),
+    ("report cal.json test.npz", 2, "not both"),
+    ("explore -o page.txt", 2, "must end in .html"),
+    ("report cal.json", 1, "not an evaluation"),
+    ("apply cal.json test.npz", 1, "not a calibrator"),
+    ("show bad.json", 1, "not a JSON file"),
+    # what needs all rows in memory
+    ("fit val.npz -m isotonic --skip-bad-rows", 2, "--method isotonic is for a file that is read whole"),
+    ("fit val.npz -m isotonic --skip-bad-rows", 2, "is read in blocks because of --skip-bad-rows."),
+    ("evaluate test.npz --seed 3 --skip-bad-rows", 2, "--seed is for a file that is read whole"),
+    ("fit val.npz --multi-label --skip-bad-rows", 2, "in blocks because of --skip-bad-rows."),
+    # data that are not what they are said to be
+    ("fit one.csv", 1, "'probabilities' must be at most 1. Got a value of 1.4 instead."),
+    ("fit p.npz", 1, "add --probabilities"),
+    ("compare val.npz p.npz", 1, "p.npz: "),
+    ("apply fitted.json p.npz", 1, "p.npz: the rows look like probabilities"),
+    ("apply fitted.json wide.npz", 1, "wide.npz: 'X' must be of 4 columns"),
+    ("apply fitted.json nan.npz", 1, "nan.npz: "),
+    ("apply fitted.json y.npy", 1, "y.npy: "),
+    ("evaluate wide.npz fitted.json", 1, "of 4 columns"),
+    ("fit val.npz --probabilities --values logits", 1, "free of NaN and negative values"),
+    ("fit one.npz", 1, "add --first-label 1"),
+    ("fit nan.npz", 1, "NaN in row 0"),
+    ("fit short.npz", 1, "one label for each row"),
+    ("fit broken.npz", 1, "broken.npz: cannot be read"),
+    ("fit text.csv", 1, "row 1 has 'oops' in the column 'logit_b', where a number was expected.\n"),
+    ("compare val.npz said.npz", 2, "val.npz holds logits and said.npz probabilities; give two files of one kind"),
+    ("evaluate said.npz fitted.json", 1, "said.npz: no 'logits' but 'probabilities'"),
+    (
+        "fit val.npz --probabilities",
+        1,
+        "no 'probabilities' but 'logits'. If those are meant, leave out --probabilities",
+    ),
+    ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
+    ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
+    ("fit score.npz", 1, "'labels' must be between 0 and 1. Got labels from 0 to 3"),
+    ("fit text.npz", 1, "Names of classes are understood if the file lists them all in an array class_names"),
+    ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),
+    ("compare same.npz test.npz", 1, "same.npz: 'labels' must be of at least two classes"),
+    ("compare sub", 2, "sub: a data set; compare needs all rows in memory"),
+    ("compare val.npz sub", 2, "sub: a data set"),
+    ("report sub", 2, "sub: a data set"),
+    ("fit semicolons.csv", 1, "commas between them"),
+    # missing arrays and columns
+    ("fit names.npz", 1, "It has 'scores', 'target'. Say which holds what with --values and --labels"),
+    ("fit names.npz --values scores", 1, "no labels"),
+    ("fit text.csv --labels target", 1, "no column 'target'"),
+    ("fit x.npy", 1, "Name theirs with --labels"),
+    ("compare val.npz wide.npz", 2, "same model"),
+    # settings
+    ("fit val.npz -m magic", 2, "--method must be one of 'auto', 'auto-order', 'ts', 'ts-ece'"),
+    ("fit val.npz --objective magic", 2, "'auto', 'nll', 'ece'"),
+    ("fit val.npz --tolerance -1", 2, "--tolerance"),
+    (
+        "fit val.npz --class-weight much",
+        2,
+        "--class-weight must be numbers with commas between them, one for each class, or",
+    ),
+    ("fit val.npz --class-weight 1,2", 2, "--class-weight must be of shape (4,), one factor for each class"),
+    ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: the method 'beta'"),
+    ("fit val.npz --tolerance much", 2, "--tolerance"),
+    ("fit", 2, "Missing argument 'VALIDATION'. See refocal fit --help."),
+    ("fit val.npz --frobnicate", 2, "--frobnicate"),
+    ("frobnicate", 2, "frobnicate"),
+    ("aply cal.json test.npz", 2, "Did you mean 'apply'? See refocal --help."),
+    ("compare val.npz test.npz -m magic", 2, "--method must be one of"),
+    ("compare val.npz test.npz --require magic<1", 2, "--require must be one of"),
+    ("theory --gamma -2", 2, "greater than -1"),
+    ("theory --classes 7", 2, "--classes"),
+    ("demo --sample mnist", 2, "--sample must be one of 'cifar100-focal7'"),
+    ("fit val.npz -m isotonic --tolerance 0.1", 2, "--tolerance must be left out: the method 'isotonic'"),
+    ("fit val.npz -m bbq --objective ece", 2, "--objective must be left out"),
+    ("compare val.npz test.npz -m ts,magic", 2, "Got 'magic' instead"),
+    # places that cannot be written to
+    ("fit val.npz -o nowhere/c.json", 2, "nowhere: no such directory"),
+    ("fit val.npz -o sub", 2, "must end in .json"),
+    ("fit val.npz -o /proc/c.json", 1, "/proc: cannot be written to"),
+    ("fit val.npz -o file/c.json", 2, "file: no such directory"),
+    ("demo -o nowhere/report.html", 2, "no such directory"),
+    ("compare val.npz test.npz --report report.txt", 2, "must end in .html"),
+    ("apply cal.json test.npz -o probs.txt", 2, "must end in .npz or .npy or .parquet"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "code", "message"), WRONG, ids=[line for line, _, _ in WRONG])
+def test_one_line_that_says_what_to_do(files, refocal, line, code, message):
+    before = sorted(os.listdir())
+    found, out, err = refocal(*line.split())
+    assert found == code
+    assert err.startswith("refocal: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert "Traceback" not in err
+    assert "Predictions." not in err
+    assert out == ""
+    assert sorted(os.listdir()) == before
+
+
+def test_every_remedy_has_words_of_the_command_line():
+    assert set(REMEDIES) == set(Remedy)
+    for said in REMEDIES.values():
+        assert "=" not in said
+
+
+def test_no_arguments_show_the_help(refocal):
+    code, out, err = refocal()
+    assert code == 2
+    assert "Usage: refocal" in out + err
+
+
+@pytest.mark.slow
+def test_what_went_wrong_is_corrected_by_what_was_said(files, refocal):
+    assert refocal("fit", "one.npz", "--first-label", "1")[0] == 0
+    assert refocal("fit", "p.npz", "--probabilities", "--values", "logits")[0] == 0
+    assert refocal("fit", "names.npz", "--values", "scores", "--labels", "target")[0] == 0
+    assert refocal("fit", "x.npy", "--labels", "y.npy")[0] == 0
+
+
+def test_two_calibrators_of_one_name(files, refocal):
+    refocal("fit", "val.npz", "-m", "ts", "-o", "c.json")
+    refocal("fit", "val.npz", "-m", "ts", "-o", "sub/c.json")
+    code, _, err = refocal("evaluate", "test.npz", "c.json", "sub/c.json")
+    assert code == 2
+    assert "different names" in err
+
+
+def test_a_fault_of_ours_is_one_line_too(folder, refocal, monkeypatch):
+    from refocal.calibrators import TemperatureScaling
+
+    def explode(*_):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(TemperatureScaling, "_fit", explode)
+    code, _, err = refocal("fit", "val.npz", "-m", "ts")
+    assert code == 1
+    assert err == "refocal: ZeroDivisionError: boom. This is a bug in refocal; REFOCAL_TRACEBACK=1 shows where.\n"
+    monkeypatch.setenv("REFOCAL_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        refocal("fit", "val.npz", "-m", "ts")
+
+
+def test_a_full_disk_leaves_the_old_file(folder, refocal, monkeypatch):
+    refocal("fit", "val.npz", "-m", "ts")
+    old = (folder / "calibrator.json").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device", "calibrator.json")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = refocal("fit", "val.npz", "-m", "fts-nll")
+    assert code == 1
+    assert err == "refocal: calibrator.json: No space left on device.\n"
+    assert (folder / "calibrator.json").read_bytes() == old
+    assert sorted(os.listdir()) == ["calibrator.json", "test.npz", "val.npz"]
+
+
+# A real process, stopped while it fits: the fit says that it has begun and then takes its time.
+SLOW = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from refocal.calibrators import AutoCalibration, FocalTemperatureScaling
+def wait(*_):
+    open("begun", "w").close()
+    time.sleep(600)
+AutoCalibration._fit = FocalTemperatureScaling._fit = wait
+from refocal.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_during_a_fit(folder):
+    command = [sys.executable, "-c", SLOW, "fit", "val.npz", "-o", "c.json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
+    wait_until((folder / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out, err) == (130, "", "refocal: stopped; nothing was written.\n")
+    assert sorted(os.listdir(folder)) == ["begun", "test.npz", "val.npz"]
+
+
+def test_ctrl_c_during_a_comparison(refocal, folder, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt  # not by a signal, which a shell's background jobs ignore
+
+    monkeypatch.setattr(AutoCalibration, "_fit", interrupted)
+    stopped = refocal("compare", "val.npz", "test.npz", "--report", "r.html")
+    assert stopped == (130, "", "refocal: stopped; nothing was written.\n")
+    assert sorted(os.listdir(folder)) == ["test.npz", "val.npz"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_is_all_that_is_printed(capfd):
+    """To the file descriptors too, where compiled libraries print."""
+    assert run(["compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5", "--json", "-o", "e.json"]) == 0
+    printed, warned = capfd.readouterr()
+    assert warned == ""
+    assert json.loads(printed) == load_evaluation("e.json").to_dict()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_characters_that_the_output_cannot_hold_are_replaced(folder, monkeypatch, options):
+    """As on Windows, where files are in cp1252: it has no minus sign and no Chinese."""
+    rows = "".join(f"{x},{'猫' if x > 1 else 'ü'}\n" for x in range(-9, 9))
+    (folder / "r.csv").write_text("log_odds,label\n" + rows, encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert run(["evaluate", "r.csv", "--positive-label", "猫", "--resamples", "5", *options]) == 0
+    sys.stdout.flush()
+    printed = written.getvalue().decode("cp1252")
+    if options:
+        assert json.loads(printed)["class_names"] == ["ü", "猫"]
+    else:
+        assert "mean probability of \\u732b" in printed
+        assert "mean p - rate %" in printed
+
+
+@pytest.mark.slow
+def test_help_starts_without_the_heavy_libraries():
+    script = "import sys; sys.argv = ['refocal', '--help']\nfrom refocal.cli.run import run\nrun(['--help'])\n"
+    script += "print(' '.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
+    heavy = {"torch", "sklearn", "scipy", "matplotlib", "pandas", "jinja2"}
+    assert not heavy & set(done.stderr.split())

@@ -1,0 +1,95 @@
+"""Answers of language models: ragged options, whole answers, and files as three programs write them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+
+from refocal import FocalTemperatureScaling, LogisticCalibration, TemperatureScaling
+from refocal.errors import DataError, FormatError, LabelError
+from refocal.io import answer_confidence, generated_log_p, multiple_choice, read_lm_eval, read_token_log_p
+from refocal.metrics import expected_calibration_error, log_loss
+
+pytestmark = pytest.mark.core
+
+RNG = np.random.default_rng(0)
+COUNTS = RNG.integers(2, 6, size=600)
+SCORES = [2.0 * RNG.normal(size=n) for n in COUNTS]
+LABELS = np.array([RNG.choice(len(s), p=softmax(s / 1.6)) for s in SCORES])
+
+
+def test_questions_with_options_of_varying_number():
+    rows = multiple_choice(SCORES, LABELS)
+    assert rows.values.shape == (600, 5)
+    fitted = TemperatureScaling().fit(rows.values, rows.labels)
+
+    def loss(temperature):
+        return -np.mean([log_softmax(s / temperature)[y] for s, y in zip(SCORES, LABELS, strict=True)])
+
+    assert log_loss(rows.labels, fitted.predict_log_proba(rows.values)) == pytest.approx(loss(fitted.temperature_))
+    assert all(loss(fitted.temperature_) <= loss(fitted.temperature_ + step) for step in (-0.02, 0.02))
+    p = FocalTemperatureScaling(objective="nll").fit(rows.values, rows.labels).predict_proba(rows.values)
+    assert (p[np.isneginf(rows.values)] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    with pytest.raises(LabelError, match=r"one of the 2 options of question 0. Got 2"):
+        multiple_choice([[0.1, 0.2], [1, 2, 3]], [2, 2])
+    with pytest.raises(DataError, match="at least two options"):
+        multiple_choice([[0.1]], [0])
+
+
+def test_confidence_of_answers_and_its_calibration():
+    tokens = [np.log(RNG.uniform(0.3, 1.0, size=n)) for n in COUNTS]
+    for kind, by_hand in (("product", np.prod), ("least", np.min)):
+        expected = [by_hand(np.exp(row)) for row in tokens]
+        np.testing.assert_allclose(answer_confidence(tokens, kind), expected)
+    mean = answer_confidence(tokens, "mean")
+    np.testing.assert_allclose(mean, [np.prod(np.exp(row)) ** (1 / len(row)) for row in tokens])
+    right = (RNG.random(600) < mean**3).astype(int)
+    fitted = LogisticCalibration(input="probabilities").fit(mean, right)
+    after = expected_calibration_error(right, fitted.predict_proba(mean)[:, 1])
+    assert after < expected_calibration_error(right, mean) / 3
+    for bad in ([[]], [[0.5]]):
+        with pytest.raises(DataError, match="in answer 0"):
+            answer_confidence(bad)
+
+
+def test_scores_of_generate():
+    steps = [torch.randn(2, 7, generator=torch.Generator().manual_seed(t)) for t in range(3)]
+    sequences = torch.tensor([[5, 5, 1, 2, 3], [5, 5, 4, 0, 0]])
+    first, second = generated_log_p(steps, sequences, pad_token_id=0)
+    expected = [steps[t][0].log_softmax(-1)[token] for t, token in enumerate([1, 2, 3])]
+    np.testing.assert_allclose(first, expected, rtol=1e-6)
+    np.testing.assert_allclose(second, [steps[0][1].log_softmax(-1)[4]], rtol=1e-6)
+
+
+def test_samples_of_the_evaluation_harness(tmp_path):
+    kinds = [
+        lambda s: {"filtered_resps": [[float(each), False] for each in s]},
+        lambda s: {"resps": [[[str(each), "False"]] for each in s]},
+    ]
+    for kind in kinds:
+        lines = [json.dumps({"doc_id": i, "target": int(LABELS[i]), **kind(SCORES[i])}) for i in range(50)]
+        (tmp_path / "samples.jsonl").write_text("\n".join(lines))
+        found = read_lm_eval(tmp_path / "samples.jsonl")
+        np.testing.assert_allclose(found.values, multiple_choice(SCORES[:50], LABELS[:50]).values)
+        np.testing.assert_array_equal(found.labels, LABELS[:50])
+    (tmp_path / "samples.jsonl").write_text(lines[0] + '\n{"target": "a", "resps": []}')
+    with pytest.raises(FormatError, match=r"samples\.jsonl: row 1 must have log-likelihoods"):
+        read_lm_eval(tmp_path / "samples.jsonl")
+
+
+def test_answers_of_servers(tmp_path):
+    completion = {"choices": [{"logprobs": {"token_logprobs": [None, -0.5, -1.0]}}]}
+    chat = {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -0.2}]}}]}
+    lines = [completion, chat, {"custom_id": "1", "response": {"body": chat}}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = read_token_log_p(tmp_path / "a.jsonl")
+    assert [row.tolist() for row in found] == [[-0.5, -1.0], [-0.2], [-0.2]]
+    for line, message in (("{}", "row 0 must have 'choices'"), ("x", "row 0 is not a JSON object")):
+        (tmp_path / "a.jsonl").write_text(line)
+        with pytest.raises(FormatError, match=message):
+            read_token_log_p(tmp_path / "a.jsonl")

@@ -1,0 +1,383 @@
+"""CSV, TSV and JSON lines in blocks: fitted, evaluated and applied as Parquet is, with what only text gets wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from block_rows import make_rows
+from refocal import TemperatureScaling, load
+from refocal.cli.run import run
+from refocal.errors import DataError, FormatError, ParameterError
+from refocal.evaluate import evaluate
+from refocal.io import apply, open_rows, read, readers
+
+LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
+pytestmark = [pytest.mark.core, pytest.mark.slow]
+
+NAMES = np.array(["cat", "dog", "cow", "hen"])
+IDS = [f'row "{i}",\n' if i % 500 == 3 else f"row{i}" for i in range(2000)]  # some with all that CSV has to quote
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return TemperatureScaling().fit(LOGITS, LABELS)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(1 << 18))
+
+
+def write(path, logits=LOGITS, labels=LABELS, ids=IDS):
+    """A table with ids; JSON lines have a list in each row."""
+    if path.suffix in SEPARATORS:
+        frame = pd.DataFrame(logits, columns=[f"logit_{name}" for name in NAMES])
+        frame.insert(0, "id", ids)
+        frame.assign(label=labels, source="new").to_csv(path, index=False, sep=SEPARATORS[path.suffix])
+    else:
+        rows = zip(ids, logits.tolist(), labels.tolist(), strict=True)
+        path.write_text("".join(json.dumps({"id": i, "logits": z, "label": y}) + "\n" for i, z, y in rows))
+    return path
+
+
+def reading(path):
+    return {"values": "logit_*"} if path.suffix in SEPARATORS else {}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".ndjson"])
+def test_text_is_fitted_and_evaluated_in_blocks(tmp_path, fitted, ending):
+    path = write(tmp_path / f"rows{ending}")
+    rows = open_rows(path, **reading(path))
+    found = TemperatureScaling().fit(rows)
+    assert len(list(rows.parts[0].blocks())) > 5
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    measured = evaluate(open_rows(path, **reading(path)), {"ts": found})
+    assert measured["ts"].measures["log_loss"].value == pytest.approx(fitted.fit_report_["after"]["log_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_text_is_read_in_blocks_without_pyarrow_too(tmp_path, fitted, ending, monkeypatch):
+    path = write(tmp_path / f"rows{ending}")
+    given = read(path, **reading(path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    found = open_rows(path, **reading(path))
+    assert TemperatureScaling().fit(found).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert len(list(found.parts[0].blocks())) > 5
+    whole = read(path, **reading(path))
+    np.testing.assert_array_equal(whole.values, given.values)
+    np.testing.assert_array_equal(whole.labels, given.labels)
+    apply(fitted, path, tmp_path / f"probs{ending}", **reading(path))
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / f"probs{ending}")
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
+    assert frame["id"].tolist() == IDS
+
+
+def test_a_folder_is_read_into_memory(tmp_path):
+    for i, rows in enumerate((slice(0, 900), slice(900, 2000))):
+        write(tmp_path / f"part{i}.jsonl", LOGITS[rows], LABELS[rows], IDS[rows])
+    found = read(tmp_path)
+    np.testing.assert_array_equal(found.values, LOGITS)
+    np.testing.assert_array_equal(found.labels, LABELS)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_labels_may_be_names_and_numbers_may_be_spelt_as_python_reads_them(tmp_path, fitted, ending):
+    path = write(tmp_path / f"rows{ending}", labels=NAMES[LABELS])
+    text = path.read_text()
+    first = repr(float(LOGITS[0, 0]))
+    path.write_text("\ufeff" + text.replace(first, f" {first} ", 1))
+    found = TemperatureScaling().fit(open_rows(path, **reading(path)))
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+
+
+def read_table(path):
+    if path.suffix in SEPARATORS:
+        frame = pd.read_csv(path, sep=SEPARATORS[path.suffix], dtype=str)
+        names = [name for name in frame if name in NAMES or name.startswith("class_")]
+        return frame, frame[names].map(float).to_numpy()
+    if path.suffix == ".parquet":
+        frame = pd.read_parquet(path)
+    else:
+        frame = pd.DataFrame(map(json.loads, path.read_text().splitlines()))
+    if "probabilities" in frame:  # of rows without names of classes
+        return frame, np.array(frame["probabilities"].tolist())
+    return frame, frame[NAMES].to_numpy()
+
+
+@pytest.mark.parametrize("source", [".csv", ".jsonl"])
+@pytest.mark.parametrize("target", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_apply_keeps_ids_and_writes_the_format_asked_for(tmp_path, fitted, source, target):
+    path = write(tmp_path / f"rows{source}")
+    (written,) = apply(fitted, path, tmp_path / f"probs{target}", **reading(path))
+    assert (written.n_rows, written.n_skipped) == (2000, 0)
+    frame, found = read_table(tmp_path / f"probs{target}")
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
+    assert frame["id"].tolist() == IDS
+    np.testing.assert_array_equal(frame["label"].astype(int), LABELS)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_apply_into_a_folder_keeps_ids_too_and_one_file_takes_several(tmp_path, fitted):
+    (tmp_path / "rows").mkdir()
+    for i in range(2):
+        half = slice(1000 * i, 1000 * i + 1000)
+        write(tmp_path / "rows" / f"part{i}.csv", LOGITS[half], LABELS[half], IDS[half])
+    written = apply(fitted, tmp_path / "rows", tmp_path / "probs", values="logit_*")
+    assert [each.n_rows for each in written] == [1000, 1000]
+    assert pq.read_table(written[1].file)["id"].to_pylist() == IDS[1000:]
+    apply(fitted, tmp_path / "rows", tmp_path / "one.csv", values="logit_*")
+    frame, found = read_table(tmp_path / "one.csv")
+    assert list(frame) == ["id", "source", *NAMES, "label"]
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
+    with pytest.raises(ParameterError, match="a folder where others do the work"):
+        apply(fitted, tmp_path / "rows", tmp_path / "one.csv", values="logit_*", scheduler="tcp://nowhere:1")
+    path = tmp_path / "rows" / "part0.csv"
+    path.write_text(path.read_text().replace("logit_hen", "logit_source"))
+    with pytest.raises(FormatError, match=r"have a column 'source', as one that is to be written"):
+        apply(fitted, path, tmp_path / "two.csv", values="logit_*")
+
+
+def test_what_looks_like_a_date_is_written_as_it_was(tmp_path, fitted):
+    ids = ["2026-05-01", "2026-05-02", "2026-05-03"]
+    path = write(tmp_path / "rows.jsonl", LOGITS[:3], LABELS[:3], ids)
+    for ending in (".jsonl", ".csv", ".parquet"):
+        apply(fitted, path, tmp_path / f"probs{ending}")
+        assert read_table(tmp_path / f"probs{ending}")[0]["id"].tolist() == ids
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_lists_and_objects_are_json_in_a_cell_of_text(tmp_path, fitted, has_pyarrow, monkeypatch):
+    further = [{"a": [1, 2]}, None, {"a": []}]
+    rows = zip(LOGITS[:3].tolist(), LABELS[:3].tolist(), further, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "meta": meta}) + "\n" for z, y, meta in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.csv")
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / "probs.csv")
+    assert [None if pd.isna(cell) else json.loads(cell) for cell in frame["meta"]] == further
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[:3]))
+
+
+@pytest.mark.parametrize(
+    ("ending", "has_pyarrow"),
+    [(".csv", True), (".csv", False), (".jsonl", True), (".jsonl", False), (".parquet", True)],
+)
+@pytest.mark.parametrize(
+    ("cells", "as_text"),
+    [
+        ([["ä", 0], None, [1]], [["ä", 0], None, [1]]),
+        ([7, "r8", None], ["7", "r8", None]),
+        ([{"a": 1}, "b", 3], [{"a": 1}, "b", 3]),
+    ],
+)
+def test_other_columns_may_hold_values_of_several_kinds(
+    tmp_path, fitted, cells, as_text, ending, has_pyarrow, monkeypatch
+):
+    rows = zip(LOGITS[:3].tolist(), LABELS[:3].tolist(), cells, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / f"probs{ending}")
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / f"probs{ending}")
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[:3]))
+    if ending == ".jsonl":
+        lines = (tmp_path / "probs.jsonl").read_text().splitlines()
+        assert [json.loads(line)["id"] for line in lines] == cells
+        return
+    is_json = any(isinstance(cell, (list, dict)) for cell in cells)
+    written = [None if cell is None or cell != cell else json.loads(cell) if is_json else cell for cell in frame["id"]]
+    assert written == as_text
+
+
+def test_what_parquet_cannot_hold_is_said(tmp_path, fitted, monkeypatch):
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(8 * 200))  # 200 bytes of text
+    ids = [*range(100), *(f"r{i}" for i in range(100))]
+    rows = zip(LOGITS[:200].tolist(), LABELS[:200].tolist(), ids, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(FormatError, match=r"other kinds of values than in the rows before: .* write \.csv or \.jsonl"):
+        apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.parquet")
+    assert not (tmp_path / "probs.parquet").exists()
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.csv")
+    assert read_table(tmp_path / "probs.csv")[0]["id"].astype(str).tolist() == [str(each) for each in ids]
+
+
+def test_files_of_many_columns_share_their_names(tmp_path):
+    names = [f"logit_of_class_{i}" for i in range(300)]
+    for i in range(20):
+        lines = [",".join([*names, "label"]), ",".join(["0.5"] * 300 + ["1"])]
+        (tmp_path / f"part{i}.csv").write_text("\n".join(lines))
+    parts = open_rows(tmp_path).parts
+    assert len(pickle.dumps(parts)) < 1.5 * len(pickle.dumps(parts[:1]))
+
+
+def spoil(path, row, old, new):
+    lines = path.read_text().replace("\n,", ",").splitlines(keepends=True)
+    lines[row] = lines[row].replace(old, new, 1)
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("oops", r"row 1700 has 'oops' in the column 'logit_cat', where a number was expected"),
+        ("", r"row 1700 has '' in the column 'logit_cat'"),
+        ("nan", r"NaN in row 1700 of .*rows\.csv"),
+        ("1,2", r"row 1700 has 8 of 7 cells"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_and_row_or_counted(tmp_path, fitted, new, message):
+    path = write(tmp_path / "rows.csv", ids=[f"row{i}" for i in range(2000)])
+    spoil(path, 1701, repr(float(LOGITS[1700, 0])), new)
+    with pytest.raises((FormatError, DataError), match=message):
+        TemperatureScaling().fit(open_rows(path, values="logit_*"))
+    with pytest.raises((FormatError, DataError), match=message):
+        apply(fitted, path, tmp_path / "probs.csv", values="logit_*")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.csv"]
+    found = TemperatureScaling().fit(open_rows(path, values="logit_*", skip_bad_rows=True))
+    expected = TemperatureScaling().fit(np.delete(LOGITS, 1700, 0), np.delete(LABELS, 1700))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert found.fit_report_["n_skipped"] == 1
+    (written,) = apply(fitted, path, tmp_path / "probs.csv", values="logit_*", skip_bad_rows=True)
+    assert written.n_skipped == 1
+    frame, found = read_table(tmp_path / "probs.csv")
+    np.testing.assert_array_equal(found[frame["id"] == "row1701"], fitted.predict_proba(LOGITS[1701:1702]))
+    assert len(frame) == (1999 if new == "1,2" else 2000)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not JSON at all", r"row 1700 is not a JSON object"),
+        ('{"logits": [1.0, 2.0], "label": 0}', r"must hold 4 numbers in every row.*Got 2 in row 1700 instead"),
+        ('{"logits": [1.0, 2.0, NaN, 0.0], "label": 0}', r"NaN in row 1700 of .*rows\.jsonl"),
+        ('{"logits": "none", "label": 0}', r"row 1700 has 'none' in 'logits', unlike the rows before"),
+        ('{"label": 0}', r"Got 0 in row 1700 instead"),
+    ],
+)
+def test_what_is_wrong_with_json_lines(tmp_path, fitted, line, message):
+    path = write(tmp_path / "rows.jsonl", ids=IDS)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:1700], line, *lines[1701:]]))
+    with pytest.raises((FormatError, DataError), match=message):
+        TemperatureScaling().fit(open_rows(path))
+    found = TemperatureScaling().fit(open_rows(path, skip_bad_rows=True))
+    expected = TemperatureScaling().fit(np.delete(LOGITS, 1700, 0), np.delete(LABELS, 1700))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert found.fit_report_["n_skipped"] == 1
+    apply(fitted, path, tmp_path / "probs.jsonl", skip_bad_rows=True)
+    written = [json.loads(each)["probabilities"] for each in (tmp_path / "probs.jsonl").read_text().splitlines()]
+    assert [i for i, p in enumerate(written) if p is None] == [1700]
+
+
+def test_files_of_text_that_are_none(tmp_path):
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(FormatError, match="must hold the names of two or more columns"):
+        open_rows(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("a,b,label\n")
+    with pytest.raises(FormatError, match="has any rows"):
+        open_rows(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_bytes(b"a,b,label\n1,2,\xff\n")
+    with pytest.raises(FormatError, match=r"a\.csv: cannot be read as .csv"):
+        open_rows(tmp_path / "a.csv")
+    with pytest.raises(FileNotFoundError, match=r"b\.csv: no such file"):
+        open_rows(tmp_path / "b.csv")
+
+
+def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.csv")
+    fit = ["fit", "rows.csv", "--values", "logit_*", "-o", "c.json"]
+    assert run([*fit, "-m", "ts"]) == 0
+    whole = load("c.json").temperature_
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
+    opened, open_parts = [], readers.open_parts
+    monkeypatch.setattr(readers, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
+    assert run([*fit, "-m", "ts"]) == 0
+    assert opened
+    assert load("c.json").temperature_ == pytest.approx(whole, rel=1e-9)
+    opened.clear()
+    assert run([*fit, "-m", "isotonic", "-o", "i.json"]) == 0  # which needs all rows in memory
+    assert run(["evaluate", "rows.csv", "c.json", "--values", "logit_*", "--resamples", "5"]) == 0
+    assert not opened
+    assert run(["evaluate", "rows.csv", "c.json", "--values", "logit_*"]) == 0
+    assert opened
+    capsys.readouterr()
+    for large in (1, 1 << 30):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", str(large))
+        assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.csv"]) == 0
+        read = "Read classes: cat, dog, cow, hen (columns of rows.csv).\n"
+        wrote = "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
+        assert capsys.readouterr().out == read + wrote
+    assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.npz"]) == 0
+    _, found = read_table(tmp_path / "p.csv")
+    np.testing.assert_array_equal(np.load("p.npz")["probabilities"], found)
+
+
+def compressed(path):
+    """The same file, compressed, in place of the other."""
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return packed
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".ndjson"])
+def test_compressed_text_is_read_as_other_text_is(tmp_path, fitted, ending, monkeypatch, capsys):
+    for name in ("plain", "packed"):
+        (tmp_path / name).mkdir()
+    options = reading(tmp_path / f"rows{ending}")
+    for i, part in enumerate((slice(0, 900), slice(900, 2000))):
+        for name in ("plain", "packed"):
+            path = write(tmp_path / name / f"{i}{ending}", LOGITS[part], LABELS[part], IDS[part])
+        file = compressed(path)
+    one = read(file, **options)
+    np.testing.assert_array_equal(one.values, LOGITS[900:])
+    np.testing.assert_array_equal(one.labels, LABELS[900:])
+    for place in (tmp_path / "packed", f"{tmp_path}/packed/*.gz", f"file://{tmp_path}/packed"):
+        found = TemperatureScaling().fit(open_rows(place, **options))
+        assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    for name in ("plain", "packed"):
+        apply(fitted, tmp_path / name, tmp_path / f"{name}-probs", **options)
+    for part in ("0.parquet", "1.parquet"):
+        plain, packed = (pq.read_table(tmp_path / f"{name}-probs" / part) for name in ("plain", "packed"))
+        assert plain.equals(packed)
+    monkeypatch.chdir(tmp_path)
+    fitted.save("c.json")
+    more = ["--values", "logit_*"] if options else []
+    assert run(["evaluate", str(file), "c.json", "--resamples", "5", *more]) == 0
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    np.testing.assert_array_equal(read(file, **options).values, LOGITS[900:])
+
+
+def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted, monkeypatch):
+    whole = compressed(write(tmp_path / "rows.csv"))
+    whole.write_bytes(whole.read_bytes()[:-2000])
+    with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
+        read(whole, values="logit_*")
+    whole.write_bytes(b"no gzip at all")
+    with pytest.raises(FormatError, match=r"rows\.csv\.gz: cannot be read as \.csv"):
+        read(whole, values="logit_*")
+    monkeypatch.setenv("REFOCAL_UNPACKED", str(1 << 20))
+    whole.write_bytes(gzip.compress(b"logit_a,logit_b,label\n" + b"0,0,0\n" * 2_000_000))
+    with pytest.raises(FormatError, match="it would unpack"):
+        read(whole)
+    write(tmp_path / "rows.csv")
+    with pytest.raises(FormatError, match=r"rows\.csv: also there as \.gz; the rows would count twice"):
+        open_rows(tmp_path, values="logit_*")
+    with pytest.raises(ParameterError, match="a table that is not compressed"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv.gz")

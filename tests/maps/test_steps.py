@@ -1,0 +1,70 @@
+"""The affine front: its levels, its floor, rows on any leading axes, and the class that is kept on top."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refocal._arrays import namespace
+from refocal.errors import ConvergenceError
+from refocal.maps import inverse_focal, softmax, steps
+from refocal.maps.steps import KINDS, Affine, KeepTop, features, keep_top
+
+pytestmark = [pytest.mark.core, pytest.mark.numerics]
+
+rng = np.random.default_rng(0)
+LOGITS = 3.0 * rng.normal(size=(2, 3, 4))
+XP = namespace(LOGITS)
+
+
+def log_softmax(x):
+    return x - np.log(np.sum(np.exp(x), axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_levels_of_the_features_are_what_is_said(temperature):
+    expected = {
+        "logits": LOGITS / temperature - np.mean(LOGITS / temperature, axis=-1, keepdims=True),
+        "tempered": log_softmax(LOGITS / temperature),
+        "log-probabilities": log_softmax(LOGITS) / temperature,
+    }
+    assert set(expected) == set(KINDS)
+    for kind, z in expected.items():
+        np.testing.assert_allclose(features(XP, LOGITS, kind, temperature), z, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stray_logit_counts_as_the_logarithm_of_the_smallest_single_number(kind):
+    floor = np.log(np.finfo(np.float32).tiny)
+    assert pytest.approx(floor, abs=0.5) == -steps.FLOOR
+    at_floor = features(XP, np.array([[0.0, -1.0, -steps.FLOOR]]), kind, 1.0)
+    for stray in (-1e4, -np.inf):
+        np.testing.assert_array_equal(features(XP, np.array([[0.0, -1.0, stray]]), kind, 1.0), at_floor)
+    above = features(XP, np.array([[0.0, -1.0, -steps.FLOOR + 1.0]]), kind, 1.0)
+    np.testing.assert_allclose(np.diff(above)[0, 1] - np.diff(at_floor)[0, 1], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("order_preserving", [False, True])
+def test_rows_may_lie_on_any_leading_axes(order_preserving):
+    step = Affine("logits", 1.3, rng.normal(size=(4, 4)), rng.normal(size=4))
+    step = KeepTop((step,)) if order_preserving else step
+    found = step.apply(XP, LOGITS)
+    for i, j in np.ndindex(2, 3):
+        np.testing.assert_allclose(found[i, j], step.apply(XP, LOGITS[i, j][None])[0], rtol=1e-12)
+    same_top = np.argmax(found, axis=-1) == np.argmax(LOGITS, axis=-1)
+    assert same_top.all() == order_preserving
+
+
+def test_what_is_on_top_already_is_only_normalised():
+    log_p = np.log(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.2, 0.4, 0.4]]))
+    kept = keep_top(XP, log_p, np.array([[0], [0], [2]]))
+    np.testing.assert_array_equal(
+        kept, keep_top(XP, log_p, np.array([[0], [1], [1]]))
+    )  # a tie is on top whoever is named
+    np.testing.assert_allclose(kept, log_p, rtol=0.0, atol=1e-15)
+
+
+def test_a_newton_method_that_does_not_end_says_so(monkeypatch):
+    monkeypatch.setattr(softmax, "MAX_STEPS", 1)
+    with pytest.raises(ConvergenceError, match=r"did not converge in 1 Newton steps.*Got γ from 20 to 20"):
+        inverse_focal(LOGITS, 20.0)

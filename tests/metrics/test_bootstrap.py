@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import refocal.metrics as rm
+from refocal.errors import DataError, InputError, ParameterError
+from refocal.metrics import resampling
+from refocal.metrics.bootstrap import MetricRows
+from refocal.metrics.inputs import read_log_probabilities, read_probabilities
+from refocal.metrics.intervals import InfluenceSummary
+from refocal.metrics.records import metric_of
+from refocal.metrics.resampling import draw_counts, draw_resamples
+
+pytestmark = [pytest.mark.core, pytest.mark.numerics]
+
+NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
+
+
+def data(n=300, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(classes), n)
+    p[: n // 3] = np.roll([0.7, 0.1, 0.1, 0.1], seed)[:classes] if classes == 4 else p[: n // 3]
+    y = (p.cumsum(axis=1) > rng.random((n, 1)) * p.sum(axis=1, keepdims=True)).argmax(axis=1)
+    return y, p
+
+
+def number(result):
+    return result if isinstance(result, float) else getattr(result, NUMBER[type(result).__name__])
+
+
+OPTIONS = [
+    (metric.function, {})
+    for metric in rm.METRICS.values()
+    if not metric.two_classes  # tests/metrics/test_two_classes.py
+] + [
+    (rm.expected_calibration_error, {"strategy": "uniform", "norm": "l2", "n_bins": 7}),
+    (rm.expected_calibration_error, {"strategy": "interpolated", "norm": "max"}),
+    (rm.expected_calibration_error, {"kind": "top_label", "norm": "max", "n_bins": 5}),
+    (rm.classwise_ece, {"strategy": "uniform", "norm": "l2"}),
+    (rm.classwise_ece, {"strategy": "interpolated"}),
+    (rm.debiased_ece, {"norm": "l1"}),
+    (rm.smooth_ece, {"bandwidth": 0.1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "options"), [*OPTIONS, (rm.brier_decomposition, {"method": "binned"})])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighted):
+    y, p = data()
+    p = np.log(p) if metric is rm.log_loss else p
+    weight = np.random.default_rng(1).random(len(y)) if weighted else None
+    read = read_log_probabilities if metric is rm.log_loss else read_probabilities
+    evaluate = MetricRows.of(metric_of(metric, "test"), read(y, p, weight, "test"), **options).resampled(**options)
+    counts = draw_counts(np.random.default_rng(2), 4, len(y))
+    for row, value in zip(counts.astype(int), evaluate(counts), strict=True):
+        drawn = np.repeat(np.arange(len(y)), row)
+        w = None if weight is None else weight[drawn]
+        assert value == pytest.approx(number(metric(y[drawn], p[drawn], sample_weight=w, **options)), abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("metric", "options"), OPTIONS)
+def test_interval_of_every_metric(metric, options):
+    y, p = data()
+    p = np.log(p) if metric is rm.log_loss else p
+    one = rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
+    assert one == rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
+    if metric is not rm.squared_ece:  # whose draws are always the same
+        assert one != rm.bootstrap_interval(metric, y, p, n_resamples=40, seed=1, **options)
+    assert one.value == pytest.approx(number(metric(y, p, **options)), abs=1e-12)
+    assert one.low <= one.high
+    of = metric_of(metric, "test")
+    ends = (rm.bootstrap_interval(metric, y, p, n_resamples=40, method=m, **options) for m in ("percentile", "basic"))
+    plain, basic = (np.array([each.low, each.high]) for each in ends)
+    np.testing.assert_allclose(basic, np.clip(2 * one.value - plain[::-1], *of.range))
+
+
+def test_counts_are_those_of_draws_with_replacement():
+    counts = draw_counts(np.random.default_rng(0), 500, 50)
+    assert np.all(counts.sum(axis=1) == 50)
+    assert counts.var() == pytest.approx(1 - 1 / 50, rel=0.05)
+
+
+def test_resamples_are_the_same_whether_they_are_kept_or_not(monkeypatch):
+    kept = list(draw_resamples(50, 20, seed=3))
+    monkeypatch.setattr(resampling, "_KEPT", 0)
+    np.testing.assert_array_equal(list(draw_resamples(50, 20, seed=3)), kept)
+
+
+def test_standard_error_of_a_mean():
+    y, p = data(2000)
+    interval = rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=4000)
+    expected = math.sqrt(interval.value * (1 - interval.value) / 2000)
+    assert interval.standard_error == pytest.approx(expected, rel=0.05)
+    z = stats.norm.ppf(0.975)
+    assert interval.high - interval.low == pytest.approx(2 * z * expected, rel=0.07)
+
+
+@pytest.mark.slow
+def test_paired_difference_is_narrower_than_the_parts():
+    y, p = data(4000)
+    warm = p**0.8 / (p**0.8).sum(axis=1, keepdims=True)
+    paired = rm.paired_bootstrap(rm.log_loss, y, np.log(warm), np.log(p))
+    first = rm.bootstrap_interval(rm.log_loss, y, np.log(warm))
+    assert paired.difference == pytest.approx(rm.log_loss(y, np.log(warm)) - rm.log_loss(y, np.log(p)), abs=1e-12)
+    assert paired.high - paired.low < 0.5 * (first.high - first.low)
+    assert paired.low > 0
+    assert paired.p_value < 0.01
+    same = rm.paired_bootstrap(rm.brier_score, y, p, p)
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_confidence_band_covers_wilsons_interval_roughly():
+    y, p = data(5000)
+    band = rm.reliability_band(y, p, n_bins=8)
+    curve = rm.reliability_curve(y, p, n_bins=8)
+    assert band.confidence == curve.confidence
+    np.testing.assert_allclose(band.low, curve.low, atol=0.01)
+    np.testing.assert_allclose(band.high, curve.high, atol=0.01)
+
+
+def test_consistency_band_holds_a_calibrated_curve_and_not_another():
+    rng = np.random.default_rng(0)
+    p = rng.random(5000)
+    inside = []
+    for _ in range(20):
+        band = rm.reliability_band((rng.random(5000) < p).astype(int), p, kind="consistency", n_resamples=300)
+        inside += [low <= a <= high for low, a, high in zip(band.low, band.accuracy, band.high, strict=True)]
+    assert 0.9 < np.mean(inside) < 0.99
+    band = rm.reliability_band((rng.random(5000) < p**2).astype(int), p, kind="consistency", n_resamples=300)
+    assert sum(a < low for a, low in zip(band.accuracy, band.low, strict=True)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", [rm.log_loss, rm.brier_score])
+def test_coverage(metric):
+    """95 % intervals over 200 trials; `python benchmarks/interval_coverage.py` runs those of the docs."""
+    rng = np.random.default_rng(0)
+    a, b = 2.0, 1.0
+    if metric is rm.brier_score:
+        truth = a * b / ((a + b) * (a + b + 1))
+    else:
+        from scipy.integrate import quad
+
+        truth = quad(lambda q: -(q * np.log(q) + (1 - q) * np.log1p(-q)) * stats.beta.pdf(q, a, b), 0, 1)[0]
+    covered = 0
+    for trial in range(200):
+        p = rng.beta(a, b, 500)
+        y = (rng.random(500) < p).astype(int)
+        values = np.log(np.stack([1 - p, p], axis=1)) if metric is rm.log_loss else p
+        interval = rm.bootstrap_interval(metric, y, values, n_resamples=400, seed=trial)
+        covered += interval.low <= truth <= interval.high
+    # 190 expected; 180 … 198 is some three standard deviations either way.
+    assert 180 <= covered <= 198
+
+
+def test_bad_use_is_a_typed_error():
+    y, p = data()
+    with pytest.raises(ParameterError, match="'metric' of bootstrap_interval"):
+        rm.bootstrap_interval(np.mean, y, p)
+    with pytest.raises(ParameterError, match="'n_resamples'"):
+        rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=0)
+    with pytest.raises(ParameterError, match="'level'"):
+        rm.paired_bootstrap(rm.accuracy, y, p, p, level=1.5)
+    with pytest.raises(ParameterError, match="'n_bins' of expected_calibration_error"):
+        rm.bootstrap_interval(rm.expected_calibration_error, y, p, n_bins=0)
+    with pytest.raises(InputError):
+        rm.paired_bootstrap(rm.accuracy, y, p, p[:-1])
+    with pytest.raises(DataError, match="log_loss is finite"):
+        rm.bootstrap_interval(rm.log_loss, [1], np.array([[0.0, -np.inf]]))
+
+
+def test_a_p_value_counts_the_resamples_on_the_other_side_of_zero():
+    zero = rm.Resamples(0.0, np.zeros(19))
+    for negative, expected in ((0, 0.1), (1, 0.2), (4, 0.5), (9, 1.0), (10, 1.0), (17, 0.3), (19, 0.1)):
+        draws = np.where(np.arange(19) < negative, -1.0, 1.0)
+        assert rm.Resamples(0.5, draws).minus(zero).p_value == pytest.approx(expected)
+
+
+def test_the_spread_of_one_resample_is_nothing_and_of_two_their_deviation():
+    assert rm.Resamples(1.0, np.array([3.0])).interval().standard_error == 0.0
+    assert rm.Resamples(1.0, np.array([3.0, 5.0])).interval().standard_error == pytest.approx(math.sqrt(2.0))
+    assert rm.Resamples(1.0, np.array([3.0, 5.0])).interval().bias == 3.0
+
+
+@pytest.mark.parametrize("kind", ["confidence", "consistency"])
+def test_a_band_leaves_rows_without_weight_out(kind):
+    y, p, weight = np.arange(90) % 2, np.repeat([0.1, 0.5, 0.9], 30), np.repeat([0.0, 1.0, 2.0], 30)
+    options = {"kind": kind, "strategy": "uniform", "n_bins": 3, "n_resamples": 20}
+    found = rm.reliability_band(y, p, sample_weight=weight, **options)
+    assert found == rm.reliability_band(y[30:], p[30:], sample_weight=weight[30:], **options)
+
+
+def test_a_band_has_the_level_and_the_bins_that_it_says():
+    y, p = data(5000)
+    assert len(rm.reliability_band([0, 1] * 50, np.linspace(0, 1, 100), n_resamples=10).low) == 15
+    for level in (0.5, 0.8):
+        band = rm.reliability_band(y, p, n_bins=8, level=level)
+        curve = rm.reliability_curve(y, p, n_bins=8, level=level)
+        width, wilson = (np.sum(np.subtract(each.high, each.low)) for each in (band, curve))
+        assert width == pytest.approx(wilson, rel=0.06)
+
+
+def test_an_unknown_kind_of_interval_is_refused():
+    y, p = data(20)
+    with pytest.raises(ParameterError, match="'method' of bootstrap_interval"):
+        rm.bootstrap_interval(rm.brier_score, y, p, method="bca")
+
+
+def test_what_differs_by_rounding_alone_does_not_differ_significantly():
+    """As the areas of two methods that keep the order of all rows."""
+    influence = np.array([0.1, -0.1])
+    found = InfluenceSummary(0.1 + 0.2, influence, (0.0, 1.0)).minus(
+        InfluenceSummary(0.3, influence * (1 + 1e-15), (0.0, 1.0))
+    )
+    assert (found.difference, found.p_value) == (0.0, 1.0)
+    assert found.low <= 0.0 <= found.high

@@ -1,0 +1,268 @@
+"""Intervals that hold for calibration errors: the squared error and its difference, and inverted tests."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import refocal.metrics as rm
+from refocal.errors import ParameterError
+from refocal.metrics.bins import Bins, bins_of
+from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.intervals import _smoothed_gaps, share_interval
+from refocal.metrics.smooth import _kernel
+from refocal.metrics.squared import gap_squares, standard_error
+
+pytestmark = pytest.mark.numerics
+
+
+def draw(seed, n=400, power=1.3):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(4, 1, n)
+    return (rng.random(n) < p**power).astype(int), p
+
+
+def pairs_by_loop(y, p, weight, n_bins):
+    """Every pair of rows of a bin, one at a time: (i, j, what the pair adds)."""
+    below = np.array([weight[p < each].sum() for each in p]) / weight.sum()
+    index = np.floor(n_bins * below + 1e-12).astype(int)
+    found = {}
+    for i in range(len(p)):
+        for j in range(len(p)):
+            if i != j and index[i] == index[j]:
+                w = weight[index == index[i]]
+                share = w.sum() / weight.sum() / (w.sum() ** 2 - (w**2).sum())
+                found[i, j] = share * weight[i] * weight[j] * (p[i] - y[i]) * (p[j] - y[j])
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_squared_error_is_a_sum_over_pairs(weighted):
+    y, p = draw(0, n=60)
+    p = p.round(2)
+    weight = np.random.default_rng(1).random(60) if weighted else np.ones(60)
+    expected = sum(pairs_by_loop(y, p, weight, 5).values())
+    given = weight if weighted else None
+    assert rm.squared_ece(y, p, n_bins=5, sample_weight=given) == pytest.approx(expected, abs=1e-12)
+
+
+def test_standard_error_of_a_difference_by_a_loop_over_pairs():
+    y, p = draw(0, n=60)
+    q = np.random.default_rng(3).permutation(p) ** 0.5
+    first, second = (pairs_by_loop(y, each, np.ones(60), 5) for each in (p, q))
+    apart = {pair: first.get(pair, 0.0) - second.get(pair, 0.0) for pair in {*first, *second}}
+    of_row = np.zeros(60)
+    for (i, _), value in apart.items():
+        of_row[i] += value
+    jackknife = 4 * np.sum((of_row - of_row.mean()) ** 2)
+    expected = max(jackknife - 2 * sum(value**2 for value in apart.values()), jackknife / 2) ** 0.5
+    found = [gap_squares(read_probabilities(y, each, None, "test"), 5) for each in (p, q)]
+    assert standard_error(*found) == pytest.approx(expected, rel=1e-9)
+    difference = rm.squared_ece_difference(y, p, q, n_bins=5)
+    assert difference.difference == pytest.approx(sum(apart.values()), abs=1e-12)
+    assert (difference.high - difference.low) / 2 == pytest.approx(1.959964 * expected, rel=1e-6)
+    same = rm.squared_ece_difference(y, p, p)
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_squared_error_is_the_square_of_the_debiased_one():
+    y, p = draw(0, n=20_000)
+    assert rm.squared_ece(y, p) == pytest.approx(rm.debiased_ece(y, p) ** 2, rel=0.01)
+
+
+def test_squared_error_of_a_calibrated_model_averages_to_zero():
+    found = [rm.squared_ece(*draw(seed, power=1.0)) for seed in range(300)]
+    assert abs(np.mean(found)) < 3 * np.std(found) / 300**0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [(0.99, 1.01), (0.8, 1.0), (0.8, 1.25)])
+def test_difference_of_squared_errors_covers(first, second):
+    """95 % intervals over 300 trials; `python benchmarks/interval_coverage.py` runs the tables of the docs."""
+    c = np.random.default_rng(0).beta(4, 1, 1_000_000)
+    truth = np.mean((c**first - c) ** 2) - np.mean((c**second - c) ** 2)
+    covered = 0
+    for seed in range(300):
+        y, p = draw(seed, n=600, power=1.0)
+        found = rm.squared_ece_difference(y, p**first, p**second)
+        covered += found.low <= truth <= found.high
+    assert 0.91 * 300 <= covered <= 0.985 * 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [pytest.param(1.0, marks=pytest.mark.long), 1.3])
+@pytest.mark.parametrize(
+    "metric", [rm.expected_calibration_error, rm.debiased_ece, rm.ks_calibration_error, rm.smooth_ece]
+)
+def test_default_interval_of_a_calibration_error_covers(metric, power):
+    c = np.random.default_rng(0).beta(4, 1, 1_000_000)
+    gap = c - c**power
+    truth = np.sqrt(np.mean(gap**2)) if metric is rm.debiased_ece else np.mean(gap)
+    n_trials = 40 if metric is rm.smooth_ece else 100
+    covered = 0
+    for seed in range(n_trials):
+        found = rm.bootstrap_interval(metric, *draw(seed, n=600, power=power), n_resamples=100)
+        assert 0.0 <= found.low <= found.high <= 1.0
+        covered += found.low <= truth + 1e-12 and truth <= found.high
+    # Percentiles of resampled rows cover 0 and 58 % of the ECEs.
+    assert covered >= 0.85 * n_trials
+
+
+def test_kernel_is_that_of_the_smooth_error():
+    y, p = draw(0)
+    for width in (0.01, 0.1, 0.7):
+        kernel = _kernel(p, width)
+        assert np.abs((p - y) @ kernel / len(p)).mean() == pytest.approx(rm.smooth_ece(y, p, bandwidth=width), rel=2e-3)
+
+
+@pytest.mark.slow
+def test_intervals_keep_to_the_range_of_the_metric():
+    y, p = [1] * 30, [0.999] * 30
+    for metric in (rm.expected_calibration_error, rm.brier_score, rm.accuracy, rm.smooth_ece, rm.squared_ece):
+        for method in (None, "basic", "percentile"):
+            found = rm.bootstrap_interval(metric, y, p, n_resamples=50, method=method)
+            assert 0.0 <= found.low <= found.high <= 1.0
+    y, p = draw(0, n=100, power=1.0)
+    assert rm.bootstrap_interval(rm.expected_calibration_error, y, p, method="basic").low == 0.0
+
+
+def test_a_wider_level_has_a_wider_interval_and_more_rows_a_narrower_one():
+    y, p = draw(0, n=4000)
+    widths = [
+        found.high - found.low
+        for found in (
+            rm.bootstrap_interval(rm.expected_calibration_error, y, p, level=0.5),
+            rm.bootstrap_interval(rm.expected_calibration_error, y, p),
+            rm.bootstrap_interval(rm.expected_calibration_error, y[:400], p[:400]),
+        )
+    ]
+    assert widths == sorted(widths)
+
+
+@pytest.mark.slow
+def test_weights_of_two_narrow_no_interval():
+    """A weight of 2 for all is no second look at the rows."""
+    y, p = draw(0)
+    for metric in (rm.expected_calibration_error, rm.smooth_ece, rm.squared_ece):
+        one, two = (rm.bootstrap_interval(metric, y, p, sample_weight=np.full(400, w)) for w in (1.0, 2.0))
+        assert (one.low, one.high) == pytest.approx((two.low, two.high), abs=1e-12)
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(ParameterError, match="'level' of squared_ece_difference"):
+        rm.squared_ece_difference([0, 1], [0.1, 0.9], [0.2, 0.8], level=95)
+
+
+def test_standard_errors_of_a_share_and_of_a_shift_are_those_of_binomials():
+    rng = np.random.default_rng(0)
+    assert share_interval(0.2, 50.0, 0.9).standard_error == pytest.approx(np.sqrt(0.2 * 0.8 / 50.0))
+    p = rng.random(2000)
+    found = rm.mean_bias_interval(rng.random(2000) < p, p)
+    assert found.standard_error == pytest.approx(np.sqrt((p * (1.0 - p)).sum()) / 2000, rel=0.02)
+
+
+def test_a_heavy_row_moves_the_band_of_its_bin():
+    y, weight = np.array([1] + [0] * 9), np.array([1000.0] + [1.0] * 9)
+    band = rm.reliability_band(y, np.full(10, 0.6), n_bins=1, sample_weight=weight)
+    assert band.accuracy[0] == pytest.approx(1000.0 / 1009.0)
+    assert band.high[0] > 0.99  # most resamples have it
+    assert band.low[0] == 0.0  # and some do not
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
+def test_a_level_lies_between_0_and_1(level):
+    y, p = draw(0, 20)
+    for measure, values in ((rm.set_coverage, np.ones((20, 2))), (rm.reliability_band, p), (rm.mean_bias_interval, p)):
+        with pytest.raises(ParameterError, match=f"'level' of {measure.__name__}"):
+            measure(y, values, level=level)
+
+
+def test_the_gaps_of_an_inverted_test_are_averaged_twice_with_their_neighbours():
+    weight, gap = np.full(6, 10.0), np.array([0.3, -0.1, 0.2, 0.0, 0.4, -0.2])
+    bins = Bins(weight.astype(int), weight, weight * (0.5 + gap), weight * 0.5, weight, weight * 0.5)
+    expected = gap
+    for _ in range(2):
+        last = len(gap) - 1
+        expected = [
+            (expected[max(i - 1, 0)] + 2.0 * expected[i] + expected[min(i + 1, last)]) / 4.0 for i in range(last + 1)
+        ]
+    np.testing.assert_allclose(_smoothed_gaps(bins, bins), expected, rtol=1e-12)
+
+
+def sampled_by_class(seed, n=20_000, kept=0.1, which=1):
+    """Rows of a calibrated model, those of one class sampled and weighted up."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(1, 6, n)
+    y = (rng.random(n) < p).astype(int)
+    found = (rng.random(n) < kept) | (y != which)
+    return y[found], p[found], np.where(y == which, 1.0 / kept, 1.0)[found]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_errors_hold_for_weights_that_depend_on_the_label(which):
+    y, p, weight = sampled_by_class(0, which=which)
+    squares = weight**2 * (y - p) ** 2
+    expected = np.sqrt(squares.sum()) / weight.sum()
+    assert rm.mean_bias_interval(y, p, sample_weight=weight).standard_error == pytest.approx(expected, rel=0.03)
+    one_bin = rm.bootstrap_interval(
+        rm.expected_calibration_error, y, np.full(len(y), p @ weight / weight.sum()), n_bins=1, sample_weight=weight
+    )
+    rate = weight @ y / weight.sum()
+    spread = np.sqrt((weight**2 * (y - rate) ** 2).sum()) / weight.sum()
+    # Of a value near 0 half of the draws are turned over: compare the reach of the interval instead.
+    assert one_bin.high == pytest.approx(one_bin.value + 1.96 * spread, rel=0.15)
+    curve = rm.reliability_curve(y, p, n_bins=1, sample_weight=weight)
+    assert (curve.high[0] - curve.low[0]) / 3.92 == pytest.approx(spread, rel=0.01)
+    excess = (y - p) * (1 - 2 * p)
+    z = weight @ excess / np.sqrt((weight**2 * excess**2).sum())
+    assert rm.spiegelhalter_test(y, p, sample_weight=weight).z == pytest.approx(z, rel=0.03)
+    two = np.column_stack([1 - p, p, np.zeros(len(p))])  # the same by the formula of several classes
+    assert rm.spiegelhalter_test(y, two, sample_weight=weight).z == pytest.approx(z, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1])
+def test_calibrated_models_pass_with_weights_that_depend_on_the_label(which):
+    calm = np.zeros(4)
+    for seed in range(100):
+        y, p, weight = sampled_by_class(seed, n=1000, kept=0.3, which=which)
+        errors = [rm.expected_calibration_error, rm.debiased_ece, rm.squared_ece]
+        found = [rm.bootstrap_interval(each, y, p, sample_weight=weight, n_resamples=200).low for each in errors]
+        calm += [*(each == 0.0 for each in found), rm.spiegelhalter_test(y, p, sample_weight=weight).p_value > 0.05]
+    assert calm.min() >= 90, calm
+
+
+def test_bins_of_blocks_know_the_weights_of_each_label():
+    y, p, weight = sampled_by_class(0, n=2000)
+    histogram = rm.CalibrationHistogram()
+    for some in np.array_split(np.arange(len(y)), 3):
+        histogram.merge(rm.CalibrationHistogram().update(y[some], p[some], sample_weight=weight[some]))
+    histogram = copy.deepcopy(rm.CalibrationHistogram.from_json(histogram.to_json()))
+    bins = bins_of(read_probabilities(y, p, weight, "test", None), n_bins=15)
+    streamed = histogram.equal_mass().bins
+    np.testing.assert_allclose(streamed.size_at(streamed.p), bins.size_at(bins.p), rtol=1e-9)
+    of_one, of_zero = bins.outcome_weights
+    np.testing.assert_allclose([of_one, of_zero], [[10.0] * 15, [1.0] * 15], rtol=1e-9)
+
+
+def test_few_rows_of_a_label_borrow_the_weights_of_others():
+    weight, correct = np.array([100.0, 100.0]), np.array([0.0, 30.0])
+    bins = Bins(np.array([100, 73]), weight, weight * [0.1, 0.3], correct, np.array([100.0, 370.0]), correct * 10)
+    np.testing.assert_allclose(bins.outcome_weights, [[10.0, 10.0], [1.0, 1.0]])
+    np.testing.assert_allclose(bins.size_at(np.array([0.2, 0.0])), [100 / 8.2, 10.0])
+    never = Bins(np.array([50]), np.array([100.0]), np.array([10.0]), np.zeros(1), np.array([200.0]), np.zeros(1))
+    np.testing.assert_allclose(never.outcome_weights, [[2.0], [2.0]])
+
+
+def test_equal_weights_are_no_weights():
+    y, p = draw(5)
+    weight = np.full(len(y), 0.1)
+    for metric in (rm.expected_calibration_error, rm.smooth_ece, rm.debiased_ece, rm.squared_ece, rm.mean_bias):
+        with_weights = rm.bootstrap_interval(metric, y, p, sample_weight=weight)
+        without = rm.bootstrap_interval(metric, y, p)
+        assert (with_weights.low, with_weights.high) == pytest.approx((without.low, without.high), rel=1e-9)
+    assert rm.spiegelhalter_test(y, p, sample_weight=weight).z == pytest.approx(rm.spiegelhalter_test(y, p).z)
+    pair = [rm.reliability_band(y, p, kind="consistency", sample_weight=w) for w in (weight, None)]
+    np.testing.assert_allclose(pair[0].high, pair[1].high, rtol=1e-9)

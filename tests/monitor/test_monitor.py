@@ -1,0 +1,436 @@
+"""The monitor: its sums against the metrics, its alarm against theory, merging against seeing everything at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import date
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit, logit
+from sklearn.metrics import brier_score_loss, log_loss
+
+from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError
+from refocal.metrics import expected_calibration_error
+from refocal.monitor import CalibrationMonitor
+from refocal.monitor.history import ALTERNATIVES, left_after, log_ratios
+from refocal.report import render_monitor
+
+
+def draw(rng, n=200, shift=0.0):
+    p = rng.beta(2, 3, n)
+    return p, (rng.random(n) < p + shift).astype(int)
+
+
+def filled(n_periods, seed=0, shift_from=10**9, n=200, first=1, **settings):
+    rng, monitor = np.random.default_rng(seed), CalibrationMonitor(**settings)
+    for period in range(first, first + n_periods):
+        monitor.update(*draw(rng, n, 0.05 if period >= shift_from else 0.0), period=period)
+    return monitor
+
+
+def test_windows_are_what_the_metrics_say():
+    rng = np.random.default_rng(0)
+    batches = [draw(rng) for _ in range(6)]
+    monitor = CalibrationMonitor()
+    for p, y in batches:
+        assert monitor.update(p, y) == 200
+    for last in (1, 3, 6):
+        p, y = (np.concatenate(each) for each in zip(*batches[-last:], strict=True))
+        found = monitor.summary(last)
+        assert (found.first, found.last, found.n) == (str(7 - last), "6", 200 * last)
+        assert_allclose(found.log_loss, log_loss(y, p), rtol=1e-12)
+        assert_allclose(found.brier_score, brier_score_loss(y, p), rtol=1e-12)
+        assert_allclose(found.ece, expected_calibration_error(y, p, n_bins=10, strategy="uniform"), rtol=1e-12)
+        assert_allclose([found.mean_p, found.rate.value, found.bias.value], [p.mean(), y.mean(), p.mean() - y.mean()])
+        assert found.bias.low < 0.0 < found.bias.high
+    assert [each.n for each in monitor.history()] == [200] * 6
+
+
+def test_more_classes_are_watched_by_their_top_one():
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(4), 500)
+    y = np.array([rng.choice(4, p=row) for row in p])
+    monitor = CalibrationMonitor()
+    monitor.update(p, y)
+    found = monitor.summary()
+    assert_allclose(found.log_loss, log_loss(y, p), rtol=1e-9)
+    assert_allclose(found.brier_score, np.mean(np.sum((p - np.eye(4)[y]) ** 2, axis=1)), rtol=1e-12)
+    assert_allclose(found.mean_p, p.max(axis=1).mean())
+    assert_allclose(found.rate.value, np.mean(p.argmax(axis=1) == y))
+    with pytest.raises(ShapeError, match="of 4 classes, as those before"):
+        monitor.update([0.2], [0])
+
+
+def test_chance_level_of_the_ece_is_the_mean_of_calibrated_draws():
+    rng = np.random.default_rng(2)
+    p = rng.beta(2, 3, 2000)
+    found = []
+    for _ in range(200):
+        monitor = CalibrationMonitor()
+        monitor.update(p, rng.random(2000) < p)
+        found.append(monitor.summary())
+    assert np.mean([each.ece for each in found]) == pytest.approx(found[0].ece_by_chance, rel=0.08)
+
+
+def test_ratios_are_those_of_likelihoods_and_1_on_average():
+    p = np.array([0.1, 0.5, 0.93])
+    changed = expit(ALTERNATIVES[:, :1] + ALTERNATIVES[:, 1:] * logit(p))
+    for y in ([0, 0, 0], [1, 0, 1], [1, 1, 1]):
+        y = np.array(y)
+        expected = np.log(np.where(y == 1, changed / p, (1 - changed) / (1 - p))).sum(axis=1)
+        assert_allclose(log_ratios(p, y == 1), expected, rtol=1e-10)
+    for q in (1e-9, 0.2, 0.999):
+        hit, miss = (np.exp(log_ratios(np.array([q]), np.array([y]))) for y in (True, False))
+        assert_allclose(q * hit + (1 - q) * miss, 1.0, rtol=1e-6)
+
+
+def test_the_e_value_is_the_mean_over_alternatives_and_starts():
+    rng = np.random.default_rng(3)
+    batches = [draw(rng, 30) for _ in range(5)]
+    monitor = CalibrationMonitor()
+    for p, y in batches:
+        monitor.update(p, y)
+    ratios = [np.exp(log_ratios(p, y == 1)) for p, y in batches]
+    expected = left_after(5)
+    for start in range(5):
+        bet = left_after(start) - left_after(start + 1)
+        expected += bet * np.mean(np.prod(ratios[start:], axis=0))
+    assert_allclose(monitor.e_value, expected, rtol=1e-12)
+    assert sum(left_after(n) - left_after(n + 1) for n in range(1000)) + left_after(1000) == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_calibrated_models_rarely_raise_an_alarm_and_a_shift_soon_does():
+    alarms = [filled(30, seed, n=50).alarm for seed in range(60)]
+    assert sum(alarm is not None for alarm in alarms) <= 6  # 5 % of 60 are 3; 7 or more have a probability of 3 %
+    delays = [int(filled(60, seed, shift_from=31).alarm or 999) - 30 for seed in range(10)]
+    assert np.median(delays) <= 20
+    changed = filled(60, 0, shift_from=31)
+    advice = changed.advice()
+    assert advice.action == "recalibrate"
+    assert "Recalibrate now: since" in advice.reason
+    start = int(advice.reason.split("since ")[1].split(" ")[0])
+    assert 26 <= start <= 36
+
+
+def test_advice_depends_on_what_is_known_and_what_matters():
+    assert CalibrationMonitor().advice() == ("wait", "No labels yet.")
+    assert filled(20).advice().action == "keep"
+    minor = CalibrationMonitor(smallest_shift=0.2)
+    minor._history = filled(60, 0, shift_from=31)._history
+    assert minor.alarm is not None
+    assert minor.advice().action == "keep"
+    assert "too little to matter" in minor.advice().reason
+
+
+def test_parts_add_up_to_the_whole_in_any_order():
+    rng = np.random.default_rng(4)
+    batches = [(period, *draw(rng, 40)) for period in range(1, 31) for _ in range(2)]
+    whole = CalibrationMonitor()
+    parts = [CalibrationMonitor() for _ in range(3)]
+    for i, (period, p, y) in enumerate(batches):
+        whole.update(p, y, period=period)
+        parts[i % 3].update(p, y, period=period)
+    for order in ((0, 1, 2), (2, 0, 1)):
+        merged = CalibrationMonitor()
+        for i in order:
+            merged.merge(CalibrationMonitor.from_dict(json.loads(json.dumps(parts[i].to_dict()))))
+        assert_allclose(merged.e_value, whole.e_value, rtol=1e-9)
+        assert merged.summary().n == whole.summary().n
+        assert_allclose(merged.summary(7).log_loss, whole.summary(7).log_loss, rtol=1e-12)
+
+
+def test_many_periods_stay_small_and_lose_nothing_of_the_test(tmp_path):
+    monitor = filled(1000, 5, n=30)
+    monitor.save(tmp_path / "monitor.json")
+    assert (tmp_path / "monitor.json").stat().st_size < 50_000
+    again = CalibrationMonitor.load(tmp_path / "monitor.json")
+    assert again.e_value == monitor.e_value
+    assert again.history() == monitor.history()
+    assert sum(each.n for each in monitor.history()) == 30_000
+    assert len(monitor.history()) == 80
+    assert again.to_dict() == monitor.to_dict()
+    rng, wealth = np.random.default_rng(5), []
+    for _ in range(1000):
+        p, y = draw(rng, 30)
+        wealth.append(log_ratios(p, y == 1))
+    expected = left_after(1000)
+    total = np.cumsum(wealth[::-1], axis=0)[::-1]
+    bets = [left_after(n) - left_after(n + 1) for n in range(1000)]
+    expected += np.mean(np.array(bets) @ np.exp(total))
+    assert_allclose(monitor.e_value, expected, rtol=1e-9)
+
+
+def test_an_alarm_of_long_ago_is_kept():
+    monitor = filled(20, 6, shift_from=5)
+    alarm = monitor.alarm
+    rng = np.random.default_rng(7)
+    for period in range(21, 200):
+        monitor.update(*draw(rng, 20), period=period)
+    assert int(monitor.alarm) >= int(alarm)  # the period of its peak, once it is closed
+    assert monitor.advice().action in ("recalibrate", "keep")
+
+
+def test_monitors_that_do_not_fit_are_not_merged():
+    numbers, texts, classes, waiting = (CalibrationMonitor() for _ in range(4))
+    numbers.update([0.4], [1])
+    texts.update([0.4], [1], period="May")
+    classes.update([[0.2, 0.3, 0.5]], [1])
+    waiting.update([0.4], ids=["a"])
+    for other, words in ((texts, "of the same kind"), (classes, "a monitor of 2 classes")):
+        with pytest.raises(DataError, match=words):
+            numbers.merge(other)
+    also_waiting = CalibrationMonitor()
+    also_waiting.update([0.7], ids=["a"])
+    with pytest.raises(DataError, match="the id 'a' in both"):
+        waiting.merge(also_waiting)
+
+
+def test_the_rows_of_a_monitor_are_merged_once():
+    east, west, both = filled(3, 1), filled(3, 2), CalibrationMonitor()
+    both.merge(east).merge(west)
+    evidence, n_rows = both.e_value, both.summary().n
+    assert both.merged == {east.id: 600, west.id: 600}
+    reloaded = CalibrationMonitor.from_dict(json.loads(json.dumps(both.to_dict())))
+    assert (reloaded.id, reloaded.merged) == (both.id, both.merged)
+    for monitor in (both, reloaded):
+        with pytest.raises(DataError, match=r"merged when it had 600 labelled rows, and has 600 now.* Rows count once"):
+            monitor.merge(east)
+        assert (monitor.e_value, monitor.summary().n) == (evidence, n_rows)
+    east.update([0.4], [1], period=4)
+    with pytest.raises(DataError, match="merged when it had 600 labelled rows, and has 601 now"):
+        both.merge(east)
+    for one, other in ((both, both), (both, reloaded)):
+        with pytest.raises(DataError, match="Got the same monitor"):
+            one.merge(other)
+
+
+def test_monitors_that_share_rows_of_a_third_are_not_merged():
+    east, west, north = filled(3, 1), filled(3, 2), filled(3, 3)
+    one, other = CalibrationMonitor().merge(east).merge(west), CalibrationMonitor().merge(east).merge(north)
+    for first, second in ((one, other), (east, one)):
+        with pytest.raises(DataError, match="has rows of the same monitor"):
+            first.merge(second)
+    assert one.merge(north).summary().n == 1800
+    assert set(CalibrationMonitor().merge(one).merged) == {one.id, east.id, west.id, north.id}
+
+
+def test_a_monitor_that_starts_over_is_another_one():
+    day = filled(2)
+    total = CalibrationMonitor().merge(day)
+    before = day.id
+    day.restart()
+    assert (day.id == before, day.merged) == (False, {})
+    day.update([0.3, 0.6], [0, 1], period=3)
+    assert total.merge(day).summary().n == 402
+
+
+def test_files_of_0_1_0_have_an_id_of_their_content():
+    def old(monitor):
+        data = json.loads(json.dumps(monitor.to_dict()))
+        return {name: value for name, value in data.items() if name not in ("id", "merged")}
+
+    data, other = old(filled(2, 1)), old(filled(2, 2))
+    one, copy, another = map(CalibrationMonitor.from_dict, (data, data, other))
+    assert one.id == copy.id
+    assert one.id != another.id
+    with pytest.raises(DataError, match="Got the same monitor"):
+        one.merge(copy)
+    assert one.merge(another).summary().n == 800
+    empty = old(CalibrationMonitor())
+    assert CalibrationMonitor.from_dict(empty).merge(CalibrationMonitor.from_dict(empty)).summary() is None
+
+
+def test_monitors_with_closed_periods_are_merged_cautiously():
+    one, other = filled(100, 8, n=30), filled(90, 9, n=30)
+    merged = filled(100, 8, n=30).merge(other)
+    assert sum(each.n for each in merged.history()) == 190 * 30
+    assert merged.e_value <= 4.0 * max(one.e_value, other.e_value, 1.0)
+    late = merged.update(*draw(np.random.default_rng(0), 10), period=3)  # long closed: counted, not tested
+    assert late == 10
+    assert sum(each.n for each in merged.history()) == 190 * 30 + 10
+
+
+def test_labels_that_come_later_are_joined_by_id(tmp_path):
+    rng = np.random.default_rng(10)
+    p, y = draw(rng, 60)
+    at_once = CalibrationMonitor()
+    at_once.update(p[:30], y[:30], period="a")
+    at_once.update(p[30:], y[30:], period="b")
+    later = CalibrationMonitor()
+    assert later.update(p[:30], ids=range(30), period="a") == 0
+    assert later.update(p[30:], ids=range(30, 60), period="b") == 0
+    assert later.summary() is None
+    order = rng.permutation(60)
+    assert later.add_labels(order[:25], y[order[:25]]) == 25
+    later.save(tmp_path / "m.json")
+    later = CalibrationMonitor.load(tmp_path / "m.json")
+    assert later.n_waiting == 35
+    assert later.add_labels(order[25:], y[order[25:]]) == 35
+    assert_allclose(later.e_value, at_once.e_value, rtol=1e-12)
+    assert_allclose([each.log_loss for each in later.history()], [each.log_loss for each in at_once.history()])
+    later.save(tmp_path / "m.json")
+    assert not (tmp_path / "m.json.waiting.npz").exists()
+
+
+def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_path):
+    monitor = CalibrationMonitor()
+    monitor.update([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]], ids=["x", "y"], period=date(2026, 5, 1))
+    monitor.save(tmp_path / "m.json")
+    loaded = CalibrationMonitor.load(tmp_path / "m.json")
+    assert loaded.add_labels(["y"], [0]) == 1
+    assert loaded.summary().first == "2026-05-01"
+    (tmp_path / "m.json.waiting.npz").unlink()
+    with pytest.warns(InputWarning, match="2 predictions wait for labels, but m.json.waiting.npz is missing"):
+        CalibrationMonitor.load(tmp_path / "m.json")
+
+
+def test_empty_batches_and_unknown_ids_are_ignored_with_a_note():
+    monitor = CalibrationMonitor()
+    with pytest.warns(InputWarning, match="an empty batch was ignored"):
+        assert monitor.update([], []) == 0
+    monitor.update([0.2], ids=["a"])
+    with pytest.warns(InputWarning, match="1 of 2 ids are not those of waiting predictions"):
+        assert monitor.add_labels(["a", "b"], [0, 1]) == 1
+
+
+def test_a_prediction_counts_once_however_often_its_label_comes():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7], ids=["a", "b"], period=1)
+    monitor.update([0.9], ids=["c"], period=2)
+    with pytest.warns(InputWarning, match="2 of 4 ids are not those of waiting predictions"):
+        assert monitor.add_labels(["a", "a", "b", "a"], [1, 0, 1, 0]) == 2
+    found = monitor.summary()
+    assert (found.n, found.rate.value, monitor.n_waiting) == (2, 1.0, 1)
+
+
+def test_labels_that_are_refused_change_nothing():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2], ids=["a"], period=1)
+    monitor.update([0.9], ids=["b"], period=2)
+    with pytest.raises(InputError, match=r"'labels' of CalibrationMonitor\.add_labels must be between 0 and 1"):
+        monitor.add_labels(["a", "b"], [0, 3])
+    assert monitor.summary() is None
+    assert monitor.add_labels(["a", "b"], [0, 1]) == 2
+
+
+def test_impossible_outcomes_leave_finite_numbers():
+    monitor = CalibrationMonitor()
+    monitor.update([0.0, 1.0, 1.0, 0.5], [1.0, 0.0, 1.0, 1.0])
+    found = monitor.summary()
+    assert math.isfinite(found.log_loss)
+    assert math.isfinite(monitor.e_value)
+    assert 0.0 <= found.rate.low <= found.rate.high <= 1.0
+    json.dumps(monitor.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.update([0.2, 1.7], [0, 1]), InputError, "at most 1"),
+        (lambda m: m.update([0.2], [3]), InputError, "'labels' of CalibrationMonitor.update must be between 0 and 1"),
+        (lambda m: m.update([0.2], [np.nan]), InputError, "'labels' .* Got Input labels contains NaN"),
+        (lambda m: m.update([0.2]), ParameterError, "'ids' .* must be given where labels are not"),
+        (lambda m: m.update([0.2, 0.3], ids=["a"]), ShapeError, "2 ids"),
+        (lambda m: m.update([0.2, 0.3], ids=["a", "a"]), DataError, "different"),
+        (lambda m: m.update([0.2], [0], period=1.5), ParameterError, "a text, a date or a whole number"),
+        (lambda m: m.update([0.2], [0], period="May"), ParameterError, "whole numbers, as those before"),
+        (lambda m: m.add_labels(["a"], [0, 1]), ShapeError, r"\(1,\)"),
+        (lambda m: m.merge("monitor.json"), DataError, "'other' .* must be a CalibrationMonitor. Got a str"),
+        (lambda m: m.summary(0), ParameterError, "at least 1"),
+        (lambda m: CalibrationMonitor(alpha=2.0), ParameterError, "'alpha'"),
+    ],
+)
+def test_wrong_input_is_named(call, error, message):
+    monitor = CalibrationMonitor()
+    monitor.update([0.4], [1])
+    with pytest.raises(error, match=message):
+        call(monitor)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(format="x"),
+        lambda d: d.update(version=9),
+        lambda d: d.update(alpha=7),
+        lambda d: d.update(n_classes="two"),
+        lambda d: d.update(class_names=["cat"]),
+        lambda d: d.update(class_names=["cat", "cat"]),
+        lambda d: d.update(class_names=[0, 1]),
+        lambda d: d.pop("n_waiting"),
+        lambda d: d["history"]["closed"].update(log_won=[1.0]),
+        lambda d: d["history"].update(peak="high"),
+        lambda d: d["history"]["periods"][0].update(n=5),
+        lambda d: d["history"]["periods"][0].update(p=[9.0] * 10),
+        lambda d: d["history"]["periods"][0].update(ratios=["a"] * 12),
+        lambda d: d["history"]["periods"][0].update(first=[1]),
+        lambda d: d["history"]["periods"].append(d["history"]["periods"][0] | {"first": "May"}),
+    ],
+)
+def test_damaged_files_are_refused(damage):
+    data = json.loads(json.dumps(filled(3).to_dict()))
+    damage(data)
+    with pytest.raises(FormatError):
+        CalibrationMonitor.from_dict(data)
+
+
+def test_names_of_classes_are_kept_and_files_of_0_1_0_have_none():
+    monitor, other = filled(3), filled(2, first=4)
+    before = monitor.to_dict()
+    assert before.pop("class_names") is None
+    assert CalibrationMonitor.from_dict(before).summary() == monitor.summary()
+    other.class_names = ("ontime", "late")
+    assert CalibrationMonitor.from_dict(other.to_dict()).class_names == ("ontime", "late")
+    assert monitor.merge(other).class_names == ("ontime", "late")
+    other.class_names = ("late", "ontime")
+    with pytest.raises(DataError, match="a monitor of the classes ontime, late"):
+        monitor.merge(other)
+
+
+def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May")
+    page = render_monitor(monitor)
+    assert "May to May" in page
+    for color in ("--first", "--second"):  # level lines, off the axis, from side to side
+        assert re.search(rf'stroke="var\({color},[^"]*" stroke-width="1.8"[^>]* d="M\S+ (\S+)L\S+ \1"', page)
+    ece = monitor.summary().ece
+    assert f"May: ECE {ece:.4f}, 3 rows" in page
+    assert "Log-loss of 1 periods." in page
+
+
+def test_numbers_in_the_names_of_periods_count_as_numbers():
+    """Batches that come in any order are as those of whole numbers, also with periods that are closed and merged."""
+    rng, n_periods = np.random.default_rng(5), 90
+    batches = [draw(rng, 40, 0.2 if period > 70 else 0.0) for period in range(1, n_periods + 1)]
+    expected, named, odd, even = (CalibrationMonitor() for _ in range(4))
+    for period, batch in enumerate(batches, 1):
+        expected.update(*batch, period=period)
+        named.update(*batch, period=f"day{period}")
+    for period in rng.permutation(np.arange(1, 51)).tolist():
+        (even if period % 2 == 0 else odd).update(*batches[period - 1], period=f"day{period}")
+    assert [each.last for each in odd.merge(even).history()] == [f"day{period}" for period in range(1, 51)]
+    assert [each.n for each in named.history()] == [each.n for each in expected.history()]
+    assert [each.last for each in named.history()] == [f"day{each.last}" for each in expected.history()]
+    assert named.alarm == f"day{expected.alarm}"
+    assert_allclose(named.e_value, expected.e_value, rtol=1e-12)
+    before = named.history()
+    named.update([0.5], [1], period="day2")  # long closed: it counts in the sums of its time
+    assert named.history()[0].n == before[0].n + 1
+    assert named.history()[-1] == before[-1]
+
+
+def test_files_that_sorted_periods_as_text_are_read_in_order():
+    monitor = filled(12)
+    text = monitor.to_dict()
+    for period in text["history"]["periods"]:
+        period["first"] = period["last"] = f"week {period['first']}"
+    text["history"]["periods"].sort(key=lambda period: period["first"])  # week 1, week 10, week 11, week 12, week 2
+    found = CalibrationMonitor.from_dict(text)
+    assert [each.first for each in found.history()] == [f"week {i}" for i in range(1, 13)]
+    assert_allclose([value for _, value in found.evidence()], [value for _, value in monitor.evidence()], rtol=1e-12)

@@ -1,0 +1,121 @@
+"""What the classes of a monitor are called, and whose rows wait in which file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.io import Predictions
+from refocal.monitor import CalibrationMonitor
+
+NAMES = np.array(["cat", "dog", "emu"])
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(600, 3))
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return p, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def test_states_in_one_folder_keep_their_own_waiting_rows(tmp_path):
+    east, west, south = CalibrationMonitor(), CalibrationMonitor(), CalibrationMonitor()
+    east.update([0.1, 0.2], ids=["a", "b"])
+    west.update([0.9, 0.8], ids=["a", "b"])
+    for name, monitor in (("east", east), ("west", west), ("south", south)):
+        monitor.save(tmp_path / f"state.{name}")
+    for name, mean in (("east", 0.15), ("west", 0.85)):
+        monitor = CalibrationMonitor.load(tmp_path / f"state.{name}")
+        monitor.add_labels(["a", "b"], [0, 0])
+        assert monitor.summary().mean_p == pytest.approx(mean)
+
+
+def test_waiting_rows_of_another_state_are_refused(tmp_path):
+    one, other = CalibrationMonitor(), CalibrationMonitor()
+    one.update([0.1, 0.2], ids=["a", "b"])
+    other.update([0.9], ids=["a"])
+    one.save(tmp_path / "one.json")
+    other.save(tmp_path / "other.json")
+    (tmp_path / "other.json.waiting.npz").replace(tmp_path / "one.json.waiting.npz")
+    with pytest.raises(FormatError, match=r"one.json.waiting.npz holds the waiting predictions of another monitor"):
+        CalibrationMonitor.load(tmp_path / "one.json")
+    waiting = {"ids": np.array(["a"]), "periods": np.array([1]), "probabilities": np.array([0.3])}
+    np.savez(tmp_path / "one.json.waiting.npz", monitor=np.array(one.id), **waiting)
+    with pytest.raises(FormatError, match=r"must hold 2 waiting predictions. Got 1 instead"):
+        CalibrationMonitor.load(tmp_path / "one.json")
+
+
+def test_waiting_rows_of_0_1_0_are_read(tmp_path):
+    monitor = CalibrationMonitor()
+    monitor.update([0.1, 0.2], ids=["a", "b"])
+    monitor.save(tmp_path / "m.json")
+    (tmp_path / "m.json.waiting.npz").unlink()
+    ids = np.array(["a", "b"])
+    np.savez(tmp_path / "m.waiting.npz", ids=ids, periods=np.array([1, 1]), probabilities=np.array([0.1, 0.2]))
+    assert CalibrationMonitor.load(tmp_path / "m.json").add_labels(["a", "b"], [0, 1]) == 2
+
+
+def test_a_merged_monitor_reads_labels_as_its_parts_did(rows):
+    p, labels = rows
+    frame = pd.DataFrame(p, columns=["1", "2", "other"])
+    first = labels == 0
+    by_number = CalibrationMonitor()
+    by_number.update(frame[first], labels[first], period=1)
+    merged = CalibrationMonitor().merge(by_number)
+    for monitor in (by_number, merged):
+        with pytest.raises(LabelError, match="read as column numbers, as those before"):
+            monitor.update(frame[~first], labels[~first], period=2)
+    by_name = CalibrationMonitor()
+    by_name.update(frame, np.array(["1", "2", "other"])[labels], period=2)
+    with pytest.raises(DataError, match="labels were read in the same way"):
+        merged.merge(by_name)
+
+
+def test_names_are_not_learned_after_rows_without_names(rows):
+    p, labels = rows
+    order = [2, 0, 1]
+    monitor = CalibrationMonitor()
+    monitor.update(p, ids=range(600))
+    with pytest.raises(ShapeError, match=r"of columns without names, as those before.*monitor.class_names"):
+        monitor.update(pd.DataFrame(p[:, order], columns=NAMES[order]), NAMES[labels])
+    monitor.class_names = tuple(NAMES)
+    monitor.update(pd.DataFrame(p, columns=NAMES), NAMES[labels], period=2)
+    assert monitor.add_labels(range(600), NAMES[labels]) == 600
+    expected = np.mean(p.argmax(axis=1) == labels)
+    assert [each.rate.value for each in monitor.history()] == pytest.approx([expected, expected])
+
+
+def test_two_columns_named_after_one_number_per_row_are_refused(rows):
+    p, labels = rows
+    words = np.where(labels == 0, "yes", "no")
+    frame = pd.DataFrame({"yes": p[:, 0], "no": 1.0 - p[:, 0]})
+    monitor = CalibrationMonitor()
+    monitor.update(p[:, 0], labels == 0)
+    with pytest.raises(ShapeError, match="of columns without names"):
+        monitor.update(frame, words)
+    stated = CalibrationMonitor(class_names=["no", "yes"])
+    stated.update(p[:, 0], labels == 0)
+    with pytest.raises(ShapeError, match="of the columns no, yes, as those before"):
+        stated.update(frame, words)
+    stated.update(frame[["no", "yes"]], words)
+    first, second = stated.history()
+    assert first.mean_p == pytest.approx(second.mean_p)
+    assert first.rate == second.rate
+    with pytest.raises(ParameterError, match=r"'class_names' .* must be two different names or more"):
+        CalibrationMonitor(class_names=["no", "no"])
+
+
+def test_weights_are_refused():
+    rows = Predictions.from_probabilities([0.2, 0.8], [0, 1], weight=[3.0, 0.1])
+    with pytest.raises(ParameterError, match=r"'weight' of CalibrationMonitor.update must be left out"):
+        CalibrationMonitor().update(rows)
+
+
+def test_whole_numbers_are_the_same_ids_and_dates_of_numpy_are_periods():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.8], ids=np.array([1.0, 2.0]), period=np.datetime64("2026-01-01T00:00:00.000000000"))
+    assert monitor.add_labels([1, 2], [0, 1]) == 2
+    assert monitor.summary().first == "2026-01-01"

@@ -1,0 +1,143 @@
+"""Predictions: what is checked, what is said when it does not fit, and how rows are split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.io import SAMPLES, Predictions, load_sample, split
+
+pytestmark = pytest.mark.core
+
+LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2], [1.0, 1.5, 3.0]])
+
+
+def test_only_probabilities_are_renormalised():
+    with pytest.raises(ParameterError, match=r"'renormalise' of Predictions\.from_logits must be left out"):
+        Predictions.from_logits(LOGITS, [0, 1, 2], renormalise=True)
+
+
+def test_values_are_kept_as_they_came():
+    for values in (LOGITS.astype(np.float16), torch.from_numpy(LOGITS)):
+        predictions = Predictions.from_logits(values, [0, 1, 2])
+        assert predictions.values is values
+        assert predictions.logits is values
+
+
+def test_probabilities_become_logits_by_their_logarithm():
+    p = np.array([[0.7, 0.3, 0.0], [0.2, 0.3, 0.5]])
+    predictions = Predictions.from_probabilities(p, [0, 2])
+    np.testing.assert_array_equal(predictions.logits[1], np.log(p[1]))
+    assert predictions.logits[0, 2] == np.log(np.finfo(np.float64).eps)
+
+
+def test_probabilities_as_logits_are_suspected():
+    with pytest.warns(InputWarning, match="from_probabilities"):
+        Predictions.from_logits([[0.7, 0.3], [0.2, 0.8]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": [1, 2, 3]}, LabelError, "first_label=1"),
+        ({"labels": [0, 1, 3]}, LabelError, "between 0 and 2. Got labels from 0 to 3"),
+        ({"labels": [0.5, 1, 2]}, LabelError, "whole numbers"),
+        ({"labels": ["a", "b", "c"]}, LabelError, "class_names"),
+        ({"labels": ["a", "b", "x"], "class_names": ["a", "b", "c"]}, LabelError, "'x'"),
+        ({"labels": [0, 1]}, ShapeError, r"shape \(3,\)"),
+        ({"logits": [0, 1, 2], "labels": LOGITS}, ShapeError, "swapped"),
+        ({"logits": np.zeros((0, 3)), "labels": []}, ShapeError, "at least one row"),
+        ({"logits": LOGITS * np.nan}, DataError, "NaN in row 0"),
+        ({"class_names": ["a", "b"]}, ShapeError, "3 different names"),
+        ({"class_names": ["a", "b", "a"]}, ShapeError, "3 different names"),
+        ({"weight": [1.0, -1.0, 1.0]}, DataError, "'weight' of .* must be free of negative"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        Predictions.from_logits(**{"logits": LOGITS, "labels": [0, 1, 2], **change})
+
+
+def test_labels_may_count_from_one_or_be_names():
+    expected = [2, 0, 1]
+    for labels, options in [
+        ([3, 1, 2], {"first_label": 1}),
+        (["c", "a", "b"], {"class_names": ["a", "b", "c"]}),
+        ([2.0, 0.0, 1.0], {}),
+    ]:
+        assert Predictions.from_logits(LOGITS, labels, **options).labels.tolist() == expected
+
+
+def test_logits_are_not_probabilities():
+    with pytest.raises(DataError, match="logits may be negative"):
+        Predictions.from_probabilities(LOGITS, [0, 1, 2])
+
+
+@pytest.mark.slow
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=2, max_size=200),
+    fraction=st.sampled_from([0.1, 0.25, 0.5, 0.7]),
+    seed=st.integers(0, 3),
+)
+def test_split_is_disjoint_complete_and_stratified(labels, fraction, seed):
+    n = len(labels)
+    if not 0 < int(n * fraction + 1e-9) < n:
+        return
+    values = np.arange(n * 5, dtype=np.float64).reshape(n, 5)
+    first, second = split(Predictions.from_logits(values, labels, weight=np.ones(n)), fraction, seed=seed)
+    rows = np.concatenate([first.values[:, 0], second.values[:, 0]])
+    np.testing.assert_array_equal(np.sort(rows), values[:, 0])
+    for label in range(5):
+        share = np.count_nonzero(first.labels == label) - fraction * labels.count(label)
+        assert abs(share) < 1.0
+    again, _ = split(Predictions.from_logits(values, labels, weight=np.ones(n)), fraction, seed=seed)
+    np.testing.assert_array_equal(again.values, first.values)
+
+
+def test_split_draws_by_its_seed():
+    rows = Predictions.from_logits(np.arange(400.0).reshape(200, 2), [0, 1] * 100)
+    assert not np.array_equal(split(rows, seed=0)[0].values, split(rows, seed=1)[0].values)
+    with pytest.raises(ParameterError, match="greater than 0 and less than 1"):
+        split(rows, 1.0)
+    with pytest.raises(ParameterError, match="two parts"):
+        split(rows.take(np.arange(3)), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy"), [("cifar10-focal3", 0.9229), ("cifar100-focal7", 0.7097), ("cifar10-cross-entropy", 0.9289)]
+)
+def test_samples_are_the_networks_they_are_said_to_be(name, accuracy):
+    validation, test = load_sample(name)
+    assert (len(validation), len(test)) == (5000, 10_000)
+    assert np.mean(test.values.argmax(axis=1) == test.labels) == pytest.approx(accuracy, abs=5e-5)
+    assert len(test.class_names) == test.n_classes == len(np.unique(test.labels))
+    assert test.name_of(1) in ("automobile", "aquarium_fish")
+
+
+def test_samples_are_small_and_known():
+    from importlib.resources import files
+
+    folder = files("refocal.io.samples")
+    assert sum(len((folder / f"{name}.npz").read_bytes()) for name in SAMPLES) < 4_000_000
+    with pytest.raises(ParameterError, match="'cifar100-focal7', 'cifar10-focal3'"):
+        load_sample("mnist")
+
+
+@pytest.mark.parametrize("asarray", [np.asarray, torch.asarray], ids=["numpy", "torch"])
+@pytest.mark.parametrize("make", [Predictions.from_logits, Predictions.from_probabilities])
+@pytest.mark.filterwarnings("ignore:.*sum to 1")
+def test_every_pixel_of_images_is_a_row(make, asarray):
+    rng = np.random.default_rng(0)
+    p, masks, weight = rng.dirichlet(np.ones(3), (2, 4, 5)), rng.integers(3, size=(2, 4, 5)), rng.random((2, 4, 5))
+    masks[:, 0] = 255
+    for images in (p, np.moveaxis(p, -1, 1)):
+        rows = make(asarray(images), asarray(masks), weight=weight, ignore_index=255)
+        np.testing.assert_array_equal(np.asarray(rows.values), p[masks != 255])
+        np.testing.assert_array_equal(rows.labels, masks[masks != 255])
+        np.testing.assert_array_equal(rows.weight, weight[masks != 255])
+    with pytest.raises(ShapeError, match=r"fit classes on axis 1 and on the last. Got shape \(2, 3, 3\)"):
+        make(asarray(p[:, :3, 0]), asarray(masks[:, :3, 0]))

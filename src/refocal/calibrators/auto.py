@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import logsumexp, xlogy
 
 from refocal._arrays import namespace, to_numpy
 from refocal.calibrators._cross_fitted import CrossFitted
@@ -33,6 +33,7 @@ CLASSES_PER_ROW = 10
 # less than 1e-4.
 SCALING_ROWS = 100_000
 SCALING_ENTRIES = 1 << 25
+UNCALIBRATED = "no calibration"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,7 +43,7 @@ class AutoCalibration(CrossFitted):
     Three classes or more:
 
     1. A mean of scalings of the classes: temperature scaling, no calibration, the share of each class, vector scaling
-       with an intercept for each class, and matrices with strong to weak ridges. It is one matrix or vector again.
+       with an intercept for each class, and a matrix with a weak ridge. It is one matrix or vector again.
     2. The focal map with γ, and a temperature T.
     3. A curve of the confidence: a monotone quadratic spline from the log-odds of the top class to calibrated ones. The
        other classes share the remaining probability as before, and the top class stays on top.
@@ -84,8 +85,8 @@ class AutoCalibration(CrossFitted):
     >>> calibrator = AutoCalibration().fit(3.0 * log_p, labels)
     >>> max(calibrator.choice_["weights"], key=calibrator.choice_["weights"].get)
     'vector 1'
-    >>> print(calibrator.report_.splitlines()[2])
-    ?
+    >>> print(calibrator.report_.splitlines()[0][:32])
+    A mean of scalings was fitted: t
     """
 
     order_preserving: bool = False
@@ -93,7 +94,7 @@ class AutoCalibration(CrossFitted):
 
     @property
     def report_(self) -> str:
-        """What was chosen and why, one sentence per line."""
+        """What was fitted and why, one sentence per line."""
         return "\n".join(self.fit_report_.get("sentences", ()))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
@@ -103,6 +104,7 @@ class AutoCalibration(CrossFitted):
         is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
         rows, whole = _sample(dataset, is_vocabulary)
         is_divided = rows.n_rows >= 2 * self.n_folds
+        references = _references(rows)
         if rows.n_classes == 2:
             chain, choice = self._two_classes(rows, is_divided)
         elif rows is whole and rows.correct.all():
@@ -111,8 +113,7 @@ class AutoCalibration(CrossFitted):
         elif is_vocabulary or not is_divided:
             chain, choice = self._only_temperature(whole, rows)
         else:
-            chain, choice = self._many_classes(whole, rows)
-        references = _references(rows)
+            chain, choice = self._many_classes(whole, rows, references[UNCALIBRATED])
         sentences = _sentences(rows, choice, references)
         warnings = _warnings(rows, choice, references)
         for warning in warnings:
@@ -152,8 +153,8 @@ class AutoCalibration(CrossFitted):
         # One temperature instead of two.
         return Chain((Temperature(temperature * tail.temperature), *tail.steps[1:])), choice
 
-    def _many_classes(self, whole: Dataset, rows: Block) -> tuple[Chain, dict[str, Any]]:
-        """A mean of scalings as one scaling, and a tail."""
+    def _many_classes(self, whole: Dataset, rows: Block, uncalibrated: float) -> tuple[Chain, dict[str, Any]]:
+        """A mean of scalings as one scaling, and a tail; `uncalibrated` is the log-loss of the logits as they are."""
         order_preserving = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
         fold = affine.random_folds(rows, self.n_folds, self.random_state)
@@ -161,7 +162,8 @@ class AutoCalibration(CrossFitted):
         some = rows.take(members.some)
         some_labels = to_numpy(some.labels)
         stacked = members.stacked()
-        all_weights = weights_of_scores(stacked, some_labels, some.weights, members.pseudo_counts)
+        stands_for = members.some.step * some.weights  # some rows count as all of them beside the pseudo-counts
+        all_weights = weights_of_scores(stacked, some_labels, stands_for, members.pseudo_counts)
         omega = without_smallest(all_weights)
         scaled = Block(members.mean_scores(omega, order_preserving=order_preserving), rows.labels, rows.weight)
         draft = draft_tail(scaled)
@@ -174,19 +176,19 @@ class AutoCalibration(CrossFitted):
             held_out = fold[members.some] == i
             others = ~held_out
             nested = weights_of_scores(
-                stacked[:, others], some_labels[others], some.weights[others], members.pseudo_counts, all_weights
+                stacked[:, others], some_labels[others], stands_for[others], members.pseudo_counts, all_weights
             )
             scores = np.tensordot(without_smallest(nested), stacked, axes=1)
             if top is not None:
                 scores = keep_top(np, scores, top)
             after = Block(scores, some_labels, some.weight)
             losses[held_out] = tail_losses(after.take(held_out), draft_tail(after.take(others), draft))
-        of_members = [affine.losses(some, members.scores(i, members.some)) for i in range(len(members.names))]
+        of_label = np.take_along_axis(stacked, some_labels[None, :, None], axis=2)[:, :, 0]
+        of_members = logsumexp(stacked, axis=2) - of_label
         # By what the rows that were measured gain, so that it can be compared to the log-loss of all rows.
-        without = rows.means("temperature", 1.0, rough=True)[0]
-        log_losses = {"mean": without + some.average(losses - of_members[1])}
+        log_losses = {"mean": uncalibrated + some.average(losses - of_members[1])}
         for name, of_member in zip(members.names, of_members, strict=True):
-            log_losses[name] = without + some.average(of_member - of_members[1])
+            log_losses[name] = uncalibrated + some.average(of_member - of_members[1])
         choice = scaling.choice | {
             "weights": dict(zip(members.names, omega.tolist(), strict=True)),
             "log_loss_out_of_fold": log_losses,
@@ -257,7 +259,7 @@ def _references(rows: Block) -> dict[str, float]:
     # Shares of classes that occur once say nothing about other rows.
     by_share = -float(xlogy(share, share).sum()) if rows.n_classes < rows.n_rows else math.inf
     before = rows.means("temperature", 1.0, rough=True)[0]
-    return {"no calibration": before, "predicting the share of each class": by_share}
+    return {UNCALIBRATED: before, "predicting the share of each class": by_share}
 
 
 def _warnings(rows: Block, choice: dict[str, Any], references: dict[str, float]) -> list[str]:

@@ -14,6 +14,7 @@ follows the mean, are fitted on the scores of rows that the members were not fit
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,9 @@ class WeightSettings(NamedTuple):
     """The pseudo-counts of all weights together."""
     temperature: float = 4.0
     """The pseudo-count of temperature scaling relative to that of others."""
+    log_temperature_deviation: float = math.log(2.0)
+    """How far from 0 the logarithm of the temperature lies where no calibration has 60 % of its pseudo-count: scores
+    that are far too large, as those of naive Bayes, would have an effect by the smallest weight."""
     rows_per_entry: float = 20.0
     """With fewer rows for each entry of the matrix, it has a smaller pseudo-count in proportion."""
     max_entries: int = 1 << 17
@@ -73,10 +77,9 @@ class Members:
         self.fold = fold
         self.recipes = recipes_for(rows.n_rows, rows.n_classes)
         self.names = (*FIXED, *(recipe.name for recipe in self.recipes))
-        same_rows = rows.take(slice(None))  # so that features are cached for these fits only
-        self._z = _features(same_rows, temperature)
-        self.scalings = list(affine.fit_scalings(same_rows, self.recipes, TIGHT, temperature=temperature))
-        self._scores = affine.out_of_fold(same_rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
+        self._z = _features(rows, temperature)
+        self.scalings = list(affine.fit_scalings(rows, self.recipes, TIGHT, temperature=temperature))
+        self._scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
         labels = to_numpy(rows.labels)
         by_fold = [
             log_shares(labels[fold != i], rows.weights[fold != i], rows.n_classes) for i in range(fold.max() + 1)
@@ -97,7 +100,8 @@ class Members:
     def pseudo_counts(self) -> Vector:
         """The pseudo-counts of the weights: temperature scaling has most, a matrix on few rows least."""
         of_matrix = min(1.0, self.rows.n_rows / (WEIGHTS.rows_per_entry * self.rows.n_classes**2))
-        counts = [WEIGHTS.temperature, 1.0, 1.0, *[1.0, of_matrix][: len(self.recipes)]]
+        of_none = np.exp(-0.5 * (np.log(self.temperature) / WEIGHTS.log_temperature_deviation) ** 2)
+        counts = [WEIGHTS.temperature, of_none, 1.0, *[1.0, of_matrix][: len(self.recipes)]]
         return np.asarray(WEIGHTS.pseudo_rows * np.array(counts) / np.sum(counts))
 
     def stacked(self) -> NDArray[np.float64]:

@@ -1,11 +1,11 @@
 """Curves of the log-odds of the second of two classes, their mean, and the curve behind it.
 
-Six simple curves of a score x, the log-odds or a margin of any scale. The line brings it to log-odds s = a x + b, of
-which q = 1 / (1 + e⁻ˢ) is the probability; three curves start from there:
+Six simple curves of a score x, the log-odds or a margin of any scale. A line brings it to log-odds s = a x + b, of
+which q = 1 / (1 + e⁻ˢ) is the probability:
 
     line            η = s                                Platt 1999, with the slope shrunk towards 1
     beta            η = a log q - b log(1 - q) + c       Kull, Silva Filho & Flach 2017
-    probability     η = a q + b                          Platt scaling of probabilities, constant beyond the scores seen
+    probability     η = a / (1 + e⁻ˣ) + b                Platt scaling of probabilities, constant beyond the scores seen
     quadratic       η = c + ∫ slope ds                   a slope that is linear between two scores, constant beyond them
     isotonic        η = logit of (k + 1) / (m + 2)       in each block of isotonic regression with k of m rows of the
                                                          class (Laplace's rule), linear between the blocks' centres
@@ -36,7 +36,7 @@ LogOddsCurve = Callable[[Vector], Vector]
 # Half of Platt's pseudo-count, which is 1: the curve behind the mean has no such targets.
 PSEUDO_COUNT = 0.5
 # The pseudo-counts of all weights together, in rows: settled on real data sets (benchmarks/results/arena.md).
-WEIGHT_ROWS = 1.0
+WEIGHT_ROWS = 0.5
 
 
 def fit_members(x: Vector, is_class: Flags, weight: Vector) -> list[LogOddsCurve]:
@@ -45,12 +45,12 @@ def fit_members(x: Vector, is_class: Flags, weight: Vector) -> list[LogOddsCurve
     s = clip_masks(slope * x + intercept)
     target = platt_targets(is_class, weight, PSEUDO_COUNT)
     beta = fit_beta_line(s, target, weight)
-    probability = fit_line_of_probability(s, is_class, weight)
+    probability = fit_line_of_probability(clip_masks(x), is_class, weight)
     quadratic = fit_quadratic(s, target, weight)
     return [
         lambda scores: slope * scores + intercept,
         lambda scores: beta(slope * scores + intercept),
-        lambda scores: probability(slope * scores + intercept),
+        probability,
         lambda scores: quadratic(slope * scores + intercept),
         fit_isotonic(x, is_class, weight),
         lambda scores: scores,
@@ -71,11 +71,11 @@ def fit_beta_line(s: Vector, target: Vector, weight: Vector) -> LogOddsCurve:
     return lambda scores: b * softplus(np, scores) - a * softplus(np, -scores) + c
 
 
-def fit_line_of_probability(s: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
+def fit_line_of_probability(x: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
     """A line of q, as in scikit-learn's sigmoid; forests of few trees are calibrated by it."""
-    lowest = s.min()
-    highest = s.max()
-    slope, intercept = fit_line(_probability(s), is_class, weight, increasing=True, pseudo_count=PSEUDO_COUNT)
+    lowest = x.min()
+    highest = x.max()
+    slope, intercept = fit_line(_probability(x), is_class, weight, increasing=True, pseudo_count=PSEUDO_COUNT)
     return lambda scores: slope * _probability(np.clip(scores, lowest, highest)) + intercept
 
 

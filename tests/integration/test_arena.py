@@ -96,3 +96,14 @@ def test_only_missing_files_are_downloaded(tmp_path):
     arena.download(tmp_path, ["x"], lambda address, path: asked.append((address, path.name)))
     assert [name for _, name in asked] == ["x-experiments.csv"]
     assert asked[0][0].startswith("https://huggingface.co/datasets/probkit/CalArena/")
+
+
+def test_the_entry_for_calarena_takes_probabilities_of_one_class_or_all():
+    import calarena_entry
+
+    first, _ = arena.experiments(store(), ROWS)
+    expected = arena.predict("refocal-auto", first)
+    for columns in (slice(1, 2), slice(0, 2)):
+        calibrator = calarena_entry.CUSTOM_CALIBRATORS["refocal-auto"]()
+        calibrator.fit(first.p[:, columns], first.labels)
+        np.testing.assert_allclose(calibrator.predict_proba(first.p_test[:, columns]), expected, atol=1e-9)

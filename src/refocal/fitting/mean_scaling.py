@@ -119,10 +119,15 @@ class Members:
     def mean_scores(self, omega: Vector, *, order_preserving: bool) -> Array:
         """The scores of the mean for rows left out; -inf where a logit is."""
         xp = namespace(self._z)
-        mean = xp.zeros_like(self._z)
-        for i in np.flatnonzero(omega):
-            mean = mean + float(omega[i]) * self.scores(int(i))
-        mean = xp.astype(xp.where(self.rows.logits == -xp.inf, -xp.inf, mean), self._z.dtype, copy=False)
+        of_temperature, of_none, of_shares, *others = omega.tolist()
+        mean = (of_temperature + of_none * self.temperature) * self._z
+        if of_shares > 0.0:
+            mean += xp.astype(of_shares * self.scores(2), mean.dtype, copy=False)
+        for share, scores in zip(others, self._scores, strict=True):
+            if share > 0.0:
+                mean += share * scores
+        if xp.any(xp.min(self.rows.logits, axis=-1) == -xp.inf):
+            mean = xp.where(self.rows.logits == -xp.inf, -xp.inf, mean)
         if not order_preserving:
             return mean
         return keep_top(xp, mean, xp.argmax(self.rows.logits, axis=-1, keepdims=True))

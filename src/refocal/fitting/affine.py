@@ -527,6 +527,7 @@ def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
     xp = namespace(rows.logits)
     logits, _ = as_floating(rows.logits, "logits", "fit")
     gap = xp.max(logits, axis=-1, keepdims=True) - logits
-    gap = xp.where(gap == xp.inf, 0.0, gap)
+    largest = 1e8  # gaps above it are masks, as infinite ones are
+    gap = xp.where(gap > largest, 0.0, gap)
     factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
     return np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)

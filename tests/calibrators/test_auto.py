@@ -22,7 +22,7 @@ from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
 from refocal.fitting.confidence import IDENTITY, draft_tail, fit_tail, tail_losses
-from refocal.fitting.curves import Prior, Splines, fit_curve, laplace_evidence, penalty
+from refocal.fitting.curves import CurvePrior, Splines, fit_curve, laplace_evidence, penalty
 from refocal.fitting.logistic import fit_line, fit_shrunk_line, platt_targets
 from refocal.maps import inverse_focal
 from refocal.maps.chain import Chain
@@ -112,7 +112,7 @@ def test_gamma_temperature_and_curve_are_a_minimum():
 
     right, x, _ = confidence(tail.gamma, tail.temperature)
     strength = fit_curve(x, right, np.ones(len(x))).strength
-    prior = Prior(strength, strength, 0.3 * strength, least_slope=0.05)
+    prior = CurvePrior(strength, strength, 0.3 * strength, least_slope=0.05)
 
     def cost(gamma, temperature):
         right, x, share = confidence(gamma, temperature)
@@ -158,7 +158,7 @@ def test_a_curve_is_weighed_by_the_evidence_of_its_rows():
 
 def test_the_evidence_is_the_integral_over_all_curves():
     rng = np.random.default_rng(0)
-    x, prior = rng.normal(size=60), Prior(8.0, 4.0, 6.0)
+    x, prior = rng.normal(size=60), CurvePrior(8.0, 4.0, 6.0)
     target, knots = rng.random(60) < expit(1.3 * x), np.array([-0.7, 0.7])
     splines, of_prior = Splines(knots, x), penalty(prior, 2)
     found = splines.fit(target, np.ones(60), prior)
@@ -178,7 +178,7 @@ def test_the_curve_is_that_of_a_general_minimiser():
     rng = np.random.default_rng(0)
     x = np.sort(rng.normal(size=400))
     target, weight, knots = rng.random(400) < expit(2.0 * x), rng.integers(1, 4, 400).astype(float), x[[50, 200, 350]]
-    prior = Prior(1.0, 2.0, 0.5, least_slope=0.1)
+    prior = CurvePrior(1.0, 2.0, 0.5, least_slope=0.1)
 
     def cost(theta):
         slope = np.interp(x, knots, theta[:3])

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector
 
-MeanLoss = tuple[float, Vector, Vector]
+LossOnSimplex = tuple[float, Vector, Vector]
 """The summed log-loss of a mean, with its gradient (K,) and Hessian (K, K) in the weights."""
 
 
@@ -56,7 +56,7 @@ def weights_of_probabilities(
     # Relative to the best of each row, which the weights do not change.
     p = np.exp(log_p - log_p.max(axis=0))
 
-    def loss(omega: Vector) -> MeanLoss:
+    def loss(omega: Vector) -> LossOnSimplex:
         mean = omega @ p
         ratio = p / mean
         return -float(weight @ np.log(mean)), -(ratio @ weight), (ratio * weight) @ ratio.T
@@ -77,7 +77,7 @@ def weights_of_scores(
     # Contiguous in (row, class), so that the sums over all rows are products of matrices.
     relative = (scores - of_label).reshape(n_members, -1)
 
-    def loss(omega: Vector) -> MeanLoss:
+    def loss(omega: Vector) -> LossOnSimplex:
         mean = (omega @ relative).reshape(-1, n_classes)
         largest = mean.max(axis=1, keepdims=True)
         p = np.exp(mean - largest)
@@ -93,7 +93,9 @@ def weights_of_scores(
     return _minimum_on_simplex(loss, pseudo_counts, similar)
 
 
-def _minimum_on_simplex(loss: Callable[[Vector], MeanLoss], pseudo_counts: Vector, similar: Vector | None) -> Vector:
+def _minimum_on_simplex(
+    loss: Callable[[Vector], LossOnSimplex], pseudo_counts: Vector, similar: Vector | None
+) -> Vector:
     """The ω of least F, by Newton's method under the constraint Σ ω = 1.
 
     A step δ solves H δ + μ 1 = -∇F, Σ δ = 0 (Boyd & Vandenberghe 2004, section 10.2). It is shortened so that ω stays
@@ -101,7 +103,7 @@ def _minimum_on_simplex(loss: Callable[[Vector], MeanLoss], pseudo_counts: Vecto
     """
     n = len(pseudo_counts)
 
-    def penalised(omega: Vector) -> MeanLoss:
+    def penalised(omega: Vector) -> LossOnSimplex:
         value, gradient, hessian = loss(omega)
         value -= float(pseudo_counts @ np.log(omega))
         return value, gradient - pseudo_counts / omega, hessian + np.diag(pseudo_counts / omega**2)

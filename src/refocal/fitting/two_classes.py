@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from refocal._arrays import Flags, Indices, Vector
-from refocal.fitting.curves import Prior, ShrunkCurve, Splines, fit_curve
+from refocal.fitting.curves import CurvePrior, ShrunkCurve, Splines, fit_curve
 from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic, fit_shrunk_line, platt_targets
 from refocal.fitting.stacking import weights_of_probabilities
 from refocal.maps.curves import Curve
@@ -86,7 +86,7 @@ def fit_quadratic(s: Vector, target: Vector, weight: Vector) -> LogOddsCurve:
     knots = s[order][np.searchsorted(cumulative, np.array([0.02, 0.98]) * cumulative[-1])]
     if knots[1] - knots[0] < 1e-9:  # nearly all scores are the same
         return lambda scores: scores
-    prior = Prior(slope=0.3, roughness=0.3, offset=1e-6)
+    prior = CurvePrior(slope=0.3, roughness=0.3, offset=1e-6)
     theta = Splines(knots, s).fit(target, weight, prior).theta
     return lambda scores: Splines(knots, scores).at(theta)
 

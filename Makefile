@@ -122,7 +122,7 @@ coverage: $(STAMP)
 
 mutants: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run '$(MUTANTS)'
-	$(BIN)/python tools/mutants.py '$(MUTANTS)'
+	$(BIN)/python tools/mutants.py '$(MUTANTS)' $$(git rev-parse --short HEAD)
 
 # uv can ask for the lowest versions. torch alone stays: its older builds for the CPU are not on the package index.
 # What old libraries warn of is no error here. The estimator checks of scikit-learn 1.6 hand sparse matrices to all, and it

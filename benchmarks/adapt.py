@@ -284,7 +284,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--part", choices=["networks", "tabular", "changes"], help="only print this part")
     given = parser.parse_args()
+    if given.part == "networks":
+        label_shift(networks(given.data), given.draws, binary=False)
+    elif given.part == "tabular":
+        label_shift(tabular(given.data), given.draws, binary=True)
+    elif given.part == "changes":
+        refusals(given.data, 5 * given.draws)
+    if given.part:
+        return
     text = [
         "# New class shares from unlabelled rows",
         "",

@@ -42,9 +42,8 @@ from scipy.special import log_softmax as scipy_log_softmax
 
 import peers
 from refocal import metrics
-from refocal.calibrators import auto
 from refocal.calibrators.registry import make
-from refocal.fitting import affine, confidence, curves, logistic
+from refocal.fitting import affine, confidence, curves, logistic, mean_scaling
 from refocal.maps import log_softmax
 
 PEER_METHODS = tuple(
@@ -85,10 +84,10 @@ SETTINGS: dict[str, tuple[Any, str, Any]] = {
     "auto, γ and T narrower": (confidence, "DEVIATIONS", 0.5 * confidence.DEVIATIONS),
     "auto, slope wider": (logistic, "SLOPE_DEVIATION", 1e3),
     "auto, slope narrower": (logistic, "SLOPE_DEVIATION", 0.5),
-    "auto, 0 standard errors": (auto, "STANDARD_ERRORS", 0.0),
-    "auto, 1 standard error": (auto, "STANDARD_ERRORS", 1.0),
+    "auto, pseudo-rows halved": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(pseudo_rows=4.0)),
+    "auto, pseudo-rows doubled": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(pseudo_rows=16.0)),
 }
-TWO_CLASSES = [name for name in SETTINGS if not re.search("γ|error", name)]
+TWO_CLASSES = [name for name in SETTINGS if not re.search("γ|pseudo", name)]
 MANY_CLASSES = [name for name in SETTINGS if "slope" not in name]
 LEAST = 1e-12
 LEAST_TESTED = 250
@@ -224,7 +223,11 @@ def speed() -> None:
             spent = []
             for _ in range(20 if name == "softmax" else 10):
                 start = time.process_time()
-                with nullcontext() if matrices else patch.object(auto, "_least_rows", lambda n_classes: np.inf):
+                with (
+                    nullcontext()
+                    if matrices
+                    else patch.object(mean_scaling, "rows_for_matrix", lambda n_classes: np.inf)
+                ):
                     run(logits, labels)
                 spent.append(time.process_time() - start)
             times[name] = min(spent)

@@ -1,6 +1,7 @@
 """The page about mutants, benchmarks/results/mutants.md, from what mutmut left in mutants/.
 
-`make mutants` calls `python tools/mutants.py PATTERN` with the names of the mutants that it had mutmut try.
+`make mutants` calls `python tools/mutants.py PATTERN COMMIT`: the names of the mutants that it had mutmut try, and
+where.
 
 Mutants that survived are killed by a better test or explained in tools/mutants.toml, from where the page takes its
 reasons; one without a reason is an error.
@@ -27,11 +28,11 @@ HEAD = """# Mutants: do the tests notice?
 A mutant is refocal with one small fault: a `<` for a `<=`, a `+` for a `-`, another constant, an argument left out.
 Tests that prove something fail on it. [mutmut](https://mutmut.readthedocs.io) makes such faults in maps, losses,
 metrics, engine and fitting and runs the quick tests marked `numerics` that call the function. Written by
-`make mutants MUTANTS='{pattern}'`, which tries the mutants of such names: a number says which mutant of each function,
-so that functions with many mutants alone have a high one. Without `MUTANTS` it is the seventh.
+`make mutants MUTANTS='{pattern}'` at {commit}, which tries the mutants of such names: a number says which mutant of
+each function, so that functions with many mutants alone have a high one. Without `MUTANTS` it is the seventh.
 
 **{tried} of {possible} mutants: {killed} killed, {survived} survived, {explained} of those explained below; {untested}
-are in functions that no quick test calls.**
+are in functions that no quick test calls.** Modules of which none was tried are not listed.
 
 Left out: `engine/triton_*.py`, the passes of the GPU, which a CPU only interprets
 (`tests/engine/test_triton_engine.py` compares them with the CPU's), `engine/kernel.c`, which
@@ -80,13 +81,15 @@ def change_of(mutant: str) -> tuple[str, str]:
     return " ".join(removed), " ".join(added)
 
 
-def page(modules: list[Module], pattern: str) -> tuple[str, int]:
+def page(modules: list[Module], pattern: str, commit: str) -> tuple[str, int]:
     """The page about the mutants of which names were tried, and how many survivors have no reason."""
     reasons = {(each["before"], each["after"]): each["why"] for each in tomllib.loads(EXPLAINED.read_text())["mutant"]}
     table = ["| module | mutants | tried | killed | survived | no quick test |", "|---|---:|---:|---:|---:|---:|"]
     survivors = ["| module | before | after | why |", "|---|---|---|---|"]
     n_unexplained = 0
     for module in modules:
+        if not module.tried:
+            continue
         counts = [module.possible, module.tried, module.killed, len(module.survivors), len(module.untested)]
         table.append(" | ".join([f"| `{module.name}`", *map(str, counts)]) + " |")
         for mutant in module.survivors:
@@ -98,6 +101,7 @@ def page(modules: list[Module], pattern: str) -> tuple[str, int]:
     n_survivors = sum(len(module.survivors) for module in modules)
     head = HEAD.format(
         pattern=pattern,
+        commit=commit,
         tried=sum(module.tried for module in modules),
         possible=sum(module.possible for module in modules),
         killed=sum(module.killed for module in modules),
@@ -111,7 +115,8 @@ def page(modules: list[Module], pattern: str) -> tuple[str, int]:
 def main() -> None:
     """Write the page about all mutants that were tried."""
     modules = [read_module(path) for path in sorted(MUTANTS.rglob("*.meta"))]
-    text, n_unexplained = page([module for module in modules if module.tried], pattern=sys.argv[1])
+    pattern, commit = sys.argv[1:]
+    text, n_unexplained = page(modules, pattern, commit)
     PAGE.write_text(text)
     sys.exit(f"{n_unexplained} mutants survive without an explanation" if n_unexplained else 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ MISSING = "missing"
 """What rows without a group are called."""
 MOST_GROUPS = 2000
 Groups = dict[str, NDArray[np.str_]]
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?")
 LABEL = "label"
 """The column of groups that has the labels of pooled rows of a multi-label model."""
 
@@ -66,7 +68,7 @@ def names_of_column(column: Any, name: str, n_rows: int, argument: str, function
     # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
     if values.dtype.kind in "fU":
         distinct, place = np.unique(values, return_inverse=True)
-        values = np.array([_name(value) for value in distinct.tolist()])[place]
+        values = np.array([_name(value) for value in distinct])[place]
     elif values.dtype.kind not in "iub":
         values = np.array([_name(value) for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
@@ -78,12 +80,27 @@ def _name(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
-        return value or MISSING
+        return _without_time_of_day(str(value)) or MISSING
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return MISSING
     if isinstance(value, (float, np.floating)):
         number = float(value)
         if math.isnan(number):
             return MISSING
-        return str(int(number)) if number.is_integer() else str(number)
-    return str(value)
+        # In its own precision: a third of float32 is 0.33333334, as in a text file.
+        return str(int(number)) if number.is_integer() else str(value)
+    return _without_time_of_day(str(value))
+
+
+def _without_time_of_day(text: str) -> str:
+    """A time as every format writes it: a day alone at midnight, no zeros after the seconds; other text as it is.
+
+    >>> [_without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
+    ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
+    """
+    time = _TIME.fullmatch(text)
+    if time is None:
+        return text
+    day, clock, fraction = time.groups()
+    fraction = (fraction or "").rstrip("0").rstrip(".")
+    return day if clock == "00:00:00" and not fraction else f"{day}T{clock}{fraction}"

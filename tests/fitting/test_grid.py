@@ -197,6 +197,21 @@ def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeyp
 
 
 @pytest.mark.slow
+def test_a_tolerance_counts_behind_a_sample_too(monkeypatch):
+    """No tolerance leaves the minimum of the log-loss alone; without a limit another point has a lower error."""
+    logits, labels = draw_logits(12_000, 4, 8, scale=3.0, temperature=1.7)
+    rows = np.arange(12_000)
+    labels = np.where(rows % 4 == 0, rows // 4 % 4, labels)  # a quarter has nothing to do with the logits
+    monkeypatch.setattr(search, "TABLE", 0)
+    options = {"search": "grid", "gammas": GAMMAS, "temperatures": TEMPERATURES}
+    lowest, _ = find(Block(logits, labels), objective="nll", **options)
+    strict, _ = find(Block(logits, labels), objective="ece", nll_tolerance=0.0, **options)
+    free, _ = find(Block(logits, labels), objective="ece", nll_tolerance=None, **options)
+    assert (strict.gamma, strict.temperature) == (lowest.gamma, lowest.temperature)
+    assert free.value < strict.value
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 @pytest.mark.parametrize("table", [search.TABLE, 0], ids=["all rows", "sample"])
 def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monkeypatch):

@@ -5,6 +5,8 @@ import pytest
 
 from refocal.metrics.influence import critical_value, sums_of_clusters, two_sided_p_value, variance_of_mean
 
+pytestmark = pytest.mark.numerics
+
 
 def loop_variance(values, weight, clusters):
     """The jackknife: the mean without each unit, one at a time."""

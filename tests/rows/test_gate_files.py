@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import draw_logits
-from refocal import TemperatureScaling, load
+from refocal import GroupCalibration, TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import FormatError
 from refocal.evaluate import evaluate
@@ -270,3 +270,70 @@ def test_truths_name_columns_however_they_are_stored(tmp_path, two, kind):
     expected = -np.mean(np.log(np.where(happens == 1, p, 1 - p)))
     found = evaluate(read(tmp_path / "rows.csv"), {}).methods[0].measures["log_loss"].value
     assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.fixture
+def months():
+    """Rows whose rate depends on the month, and a group of every row."""
+    rng = np.random.default_rng(0)
+    month = pd.to_datetime(rng.choice(["2026-01-01", "2026-02-01", "2026-03-01"], 1500))
+    log_odds = rng.normal(size=1500)
+    happens = (rng.random(1500) < 1 / (1 + np.exp(-log_odds - 2 * (month.month - 2)))).astype(int)
+    third = np.float32([1 / 3, 2 / 3])[np.arange(1500) % 2]
+    return pd.DataFrame({"log_odds": log_odds, "label": happens, "month": month, "third": third})
+
+
+@pytest.mark.parametrize("column", ["month", "third"])
+def test_groups_are_called_alike_in_every_format(tmp_path, months, column):
+    months.to_csv(tmp_path / "rows.csv", index=False)
+    months.to_parquet(tmp_path / "rows.parquet")
+    months.to_json(tmp_path / "rows.jsonl", orient="records", lines=True, date_format="iso", double_precision=15)
+    endings = ("csv", "parquet", "jsonl") if column == "month" else ("csv", "parquet")
+    for ending in endings:
+        groups = read(tmp_path / f"rows.{ending}", groups=[column]).groups[column]
+        expected = months["month"].dt.strftime("%Y-%m-%d") if column == "month" else months["third"].astype(str)
+        np.testing.assert_array_equal(groups, expected)
+
+
+def test_groups_that_no_fit_has_seen_are_said_by_every_command(tmp_path, monkeypatch, months, capsys):
+    monkeypatch.chdir(tmp_path)
+    months["month"] = months["month"].dt.strftime("%Y-%m")
+    months.to_csv("val.csv", index=False)
+    months.assign(month="in " + months["month"]).to_csv("test.csv", index=False)
+    assert run(["fit", "val.csv", "--groups", "month", "-m", "group", "-o", "g.json"]) == 0
+    commands = [
+        ["evaluate", "test.csv", "g.json", "--groups", "month"],
+        ["decide", "test.csv", "--calibrator", "g.json", "--false-positive", "1", "--false-negative", "1"],
+        ["apply", "g.json", "test.csv", "-o", "p.csv"],
+    ]
+    for command in commands:
+        capsys.readouterr()
+        run(command)
+        captured = capsys.readouterr()
+        assert "no groups of 'month' were given that the fit has seen" in captured.out + captured.err
+
+
+def test_a_part_may_have_groups_that_no_fit_has_seen(tmp_path, months):
+    months["month"] = months["month"].dt.strftime("%Y-%m")
+    seen = months[months["month"] != "2026-03"]
+    seen.to_csv(tmp_path / "val.csv", index=False)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for name, part in months.groupby("month"):
+        part.to_parquet(folder / f"{name}.parquet")
+    rows = read(tmp_path / "val.csv", groups=["month"])
+    fitted = GroupCalibration(method="ts").fit(rows)
+    written = apply(fitted, folder, tmp_path / "out")
+    assert [part.saw_groups for part in written] == [True, True, False]
+    last = pd.read_parquet(tmp_path / "out" / "2026-03.parquet")
+    expected = fitted.predict_proba(months.loc[months["month"] == "2026-03", "log_odds"].to_numpy(), groups={})[:, 1]
+    np.testing.assert_allclose(last["p"], expected, rtol=1e-6)
+
+
+def test_actions_of_a_table_with_one_more_are_called_as_its_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    p = np.array([0.05, 0.1, 0.9, 0.4])
+    pd.DataFrame({"p_no": 1 - p, "p_yes": p, "label": ["no", "no", "yes", "no"]}).to_csv("rows.csv", index=False)
+    for said in ([], ["--positive-label", "no"], ["--positive-label", "yes"]):
+        assert run(["decide", "rows.csv", "--costs", "0,1,0.3;1,0,0.3", *said, "-o", "out.csv"]) == 0
+        assert pd.read_csv("out.csv")["decision"].tolist() == ["no", "no", "yes", "2"]

@@ -1,49 +1,49 @@
-"""The default: a scaling of the classes, the focal map and a curve of the confidence, as far as the rows allow."""
+"""The default: means of scalings or curves, the focal map and a curve of the confidence, as far as the rows allow."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import logsumexp, xlogy
 
-from refocal._arrays import Vector, to_numpy
+from refocal._arrays import namespace, to_numpy
 from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.sampling import sampled
 from refocal.errors import FitWarning, warn
 from refocal.fitting import affine
-from refocal.fitting.affine import EXACT, TIGHT, Recipe
-from refocal.fitting.confidence import IDENTITY, Tail, draft_tail, fit_tail, two_class_step
+from refocal.fitting.confidence import IDENTITY, draft_tail, fit_tail, tail_losses
+from refocal.fitting.curves import log_odds_after
+from refocal.fitting.mean_scaling import Members, rows_for_matrix, without_smallest
+from refocal.fitting.stacking import weights_of_scores
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
+from refocal.fitting.two_classes import MEMBERS, fit_two_classes
 from refocal.maps.chain import Chain
-from refocal.maps.steps import KeepTop, Temperature
+from refocal.maps.curves import OneVsRest, Pieces
+from refocal.maps.steps import KeepTop, Temperature, keep_top
 
-# The rows for each entry of a matrix from which on all matrices are tried.
-ROWS_PER_ENTRY = 20
 # With more classes for each row, as in a vocabulary, not even an intercept per class is tried: most never occur.
 CLASSES_PER_ROW = 10
 # The most rows, and the most logits, that all but the last fit of the scaling use: more would change the log-loss by
 # less than 1e-4.
 SCALING_ROWS = 100_000
 SCALING_ENTRIES = 1 << 25
-# The simplest scaling that is worse than the best by at most this number of standard errors is chosen.
-STANDARD_ERRORS = 0.25
+UNCALIBRATED = "no calibration"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoCalibration(CrossFitted):
-    """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows support.
+    """The calibrator to start with: means of scalings or curves, weighted by their log-loss on rows left out.
 
     Three classes or more:
 
-    1. Temperature scaling, vector scaling with an intercept for each class, or a matrix, all shrunk towards temperature
-       scaling by a ridge. They are compared by out-of-fold log-loss after the next two steps; the simplest within a
-       quarter of a standard error of the best is chosen and refitted on all rows.
+    1. A mean of scalings of the classes: temperature scaling, no calibration, the share of each class, vector scaling
+       with an intercept for each class, and a matrix with a weak ridge. It is one matrix or vector again.
     2. The focal map with γ, and a temperature T.
     3. A curve of the confidence: a monotone quadratic spline from the log-odds of the top class to calibrated ones. The
        other classes share the remaining probability as before, and the top class stays on top.
@@ -51,12 +51,11 @@ class AutoCalibration(CrossFitted):
     γ, T and the curve are fitted together by log-loss on the out-of-fold scores, and shrunk towards 0, 1 and the
     identity. The curve is the mean of six that are shrunk more or less, weighted by their evidence.
 
-    Two classes: a slope and an intercept of the log-odds, by targets halfway from the labels to Platt's, the slope
-    shrunk towards 1 on few rows; followed by a monotone curve. The intercept corrects models with wrong class shares,
-    as with `class_weight="balanced"`.
+    Two classes: a mean of six curves of the log-odds (a line, a beta line, a line of the probability, a quadratic,
+    isotonic regression by Laplace's rule, no calibration), followed by a monotone curve, as one curve again.
 
-    On few rows the result is close to temperature scaling; n rows without an error count as right with probability
-    (n+1)/(n+2), by Laplace's rule. Every part is chosen by log-loss, and nothing by ECE.
+    On few rows the weights are close to fixed ones, and grow apart with more. Nothing is chosen, so that a row more or
+    less changes little. Every part is fitted by log-loss, and nothing by ECE.
 
     Parameters
     ----------
@@ -72,10 +71,11 @@ class AutoCalibration(CrossFitted):
     Attributes
     ----------
     report_ : str
-        What was chosen and why, and what was left out because there are too few rows.
+        What was averaged, and what was left out because there are too few rows.
     choice_ : dict
-        The same as numbers: what was chosen, with the out-of-fold log-losses of all candidates; on few rows the
-        log-loss of the fit.
+        The same as numbers: the weights of the mean, and the log-losses of rows left out, of the members and of the
+        whole ("mean"). Curves, scalings, weights and all that follows are fitted without the rows that they are
+        measured on. On a handful of rows, the log-loss of the fit.
 
     Examples
     --------
@@ -83,10 +83,10 @@ class AutoCalibration(CrossFitted):
     >>> log_p = 2.0 * rng.normal(size=(3000, 4))
     >>> labels = np.argmax(log_p + [1.0, 0.0, 0.0, -1.0] + rng.gumbel(size=log_p.shape), axis=1)
     >>> calibrator = AutoCalibration().fit(3.0 * log_p, labels)
-    >>> calibrator.choice_["chosen"]
-    'vector'
-    >>> print(calibrator.report_.splitlines()[0])
-    A vector scaling with an intercept for each class was chosen.
+    >>> max(calibrator.choice_["weights"], key=calibrator.choice_["weights"].get)
+    'vector 1'
+    >>> print(calibrator.report_.splitlines()[0][:32])
+    A mean of scalings was fitted: t
     """
 
     order_preserving: bool = False
@@ -94,7 +94,7 @@ class AutoCalibration(CrossFitted):
 
     @property
     def report_(self) -> str:
-        """What was chosen and why, one sentence per line."""
+        """What was fitted and why, one sentence per line."""
         return "\n".join(self.fit_report_.get("sentences", ()))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
@@ -103,114 +103,99 @@ class AutoCalibration(CrossFitted):
         n_rows = min(dataset.n_rows, SCALING_ENTRIES // dataset.n_classes)
         is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
         rows, whole = _sample(dataset, is_vocabulary)
-        few = rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
+        is_divided = rows.n_rows >= 2 * self.n_folds
+        references = _references(rows)
         if rows.n_classes == 2:
-            chain, choice = self._two_classes(rows, few)
+            chain, choice = self._two_classes(rows, is_divided)
         elif rows is whole and rows.correct.all():
             chain = Chain((Temperature(laplace_temperature(rows)),))
             choice = {"chosen": "laplace"}
-        elif few or is_vocabulary:
+        elif is_vocabulary or not is_divided:
             chain, choice = self._only_temperature(whole, rows)
         else:
-            chain, choice = self._many_classes(whole, rows)
-        references = _references(rows)
-        sentences = _sentences(rows, choice, few, references)
-        warnings = _warnings(choice, references)
+            chain, choice = self._many_classes(whole, rows, references[UNCALIBRATED])
+        sentences = _sentences(rows, choice, references)
+        warnings = _warnings(rows, choice, references)
         for warning in warnings:
             warn(f"{type(self).__name__}.fit: {warning}", FitWarning)
         return Fitted(chain, notes={"scaling": choice, "sentences": sentences + warnings})
 
-    def _two_classes(self, rows: Block, few: bool) -> tuple[Chain, dict[str, Any]]:
-        """A line and a curve of the log-odds; their log-loss is cross-validated unless there are few rows."""
-        choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
-        if not few:
-            fold = affine.folds(rows, self.n_folds, self.random_state)
-            losses = np.empty(rows.n_rows)
-            for i in range(self.n_folds):
-                step = two_class_step(rows.take(fold != i))
-                held_out = rows.take(fold == i)
-                losses[fold == i] = affine.losses(held_out, Chain((step,)).scores(held_out.logits))
-            choice["log_loss_out_of_fold"] = {"curve": rows.average(losses)}
-        step = two_class_step(rows)
+    def _two_classes(self, rows: Block, is_divided: bool) -> tuple[Chain, dict[str, Any]]:
+        """A mean of curves of the log-odds, and a curve behind it, as one curve."""
+        choice: dict[str, Any] = {"chosen": "curve"}
+        informative = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
+        if not informative.any():
+            return Chain(), choice
+        log_odds = log_odds_after(Chain(), rows)[informative]
+        is_class = rows.labels[informative] == 1
+        weight = rows.weights[informative]
+        fold = affine.random_folds(rows, self.n_folds, self.random_state)[informative] if is_divided else None
+        fit = fit_two_classes(log_odds, is_class, weight, fold)
+        choice["weights"] = dict(zip(MEMBERS, fit.mean.weights.tolist(), strict=True))
+        choice["share_uncalibrated"] = fit.mean.share_uncalibrated
+        if fit.left_out is not None:
+            of_members = dict(zip(MEMBERS, fit.left_out.of_members.tolist(), strict=True))
+            choice["log_loss_out_of_fold"] = {"mean": fit.left_out.of_mean} | of_members
+        step = OneVsRest(Pieces.of(fit.pieces))
         return Chain((KeepTop((step,)) if self.order_preserving else step,)), choice
 
     def _only_temperature(self, whole: Dataset, rows: Block) -> tuple[Chain, dict[str, Any]]:
         """Temperature scaling and a tail; `log_loss` is that of the rows of the fit."""
         temperature = newton_temperature(whole).temperature
-        candidate = _Candidate(affine.TEMPERATURE, rows, *draft_tail(rows, _after(temperature)))
-        log_losses = {candidate.recipe.name: rows.average(candidate.losses)}
-        return self._fitted(whole, rows, candidate, temperature, {"log_loss": log_losses})
-
-    def _many_classes(self, whole: Dataset, rows: Block) -> tuple[Chain, dict[str, Any]]:
-        """The simplest scaling that is not clearly worse than the best on rows left out, and a tail.
-
-        Temperature scaling, the vector and the best of the matrices are compared after their tails; the matrices among
-        each other without.
-        """
-        temperature = newton_temperature(whole).temperature
-        recipes = [affine.VECTOR, *_matrices(rows)]
-        fold = affine.folds(rows, self.n_folds, self.random_state)
-        scores = affine.out_of_fold(
-            rows, recipes, fold, order_preserving=bool(self.order_preserving), temperature=temperature
-        )
-        compared = [0]
-        if len(recipes) > 1:
-            log_losses = [rows.average(affine.losses(rows, of_matrix)) for of_matrix in scores[1:]]
-            compared.append(1 + int(np.argmin(log_losses)))
-        first = _Candidate(affine.TEMPERATURE, rows, *draft_tail(rows, _after(temperature)))
-        candidates = [first]
-        for i in compared:
-            scaled = Block(scores[i], rows.labels, rows.weight)
-            start = first.tail._replace(inner_temperature=1.0)
-            candidates.append(_Candidate(recipes[i], scaled, *draft_tail(scaled, start)))
-        chosen = candidates[_simplest(rows, [candidate.losses for candidate in candidates])]
-        out_of_fold = {candidate.recipe.name: rows.average(candidate.losses) for candidate in candidates}
-        return self._fitted(whole, rows, chosen, temperature, {"log_loss_out_of_fold": out_of_fold})
-
-    def _fitted(
-        self, whole: Dataset, rows: Block, chosen: _Candidate, temperature: float, log_losses: dict[str, Any]
-    ) -> tuple[Chain, dict[str, Any]]:
-        """The chain of the chosen scaling, fitted on all rows, and its tail; and what was chosen, for the report."""
-        tail = fit_tail(chosen.scaled, chosen.tail)
-        # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
-        accuracy = TIGHT if whole is rows else EXACT
-        (scaling,) = affine.fit_scalings(whole, [chosen.recipe], accuracy, temperature=temperature)
-        choice = scaling.choice | {
-            "name": chosen.recipe.name,
-            **log_losses,
+        draft = draft_tail(rows, IDENTITY._replace(inner_temperature=temperature))
+        tail = fit_tail(rows, draft)
+        choice = {
+            "chosen": "temperature",
+            "log_loss": {"temperature": rows.average(tail_losses(rows, tail))},
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }
-        if chosen.recipe.shape == "temperature":  # one temperature instead of two
-            return Chain((Temperature(temperature * tail.temperature), *tail.steps[1:])), choice
-        return Chain((scaling.step(order_preserving=bool(self.order_preserving)), *tail.steps)), choice
+        # One temperature instead of two.
+        return Chain((Temperature(temperature * tail.temperature), *tail.steps[1:])), choice
 
-
-class _Candidate(NamedTuple):
-    """A scaling, the rows after it (out of fold where it has parameters), a tail, and the log-loss of every row."""
-
-    recipe: Recipe
-    scaled: Block
-    tail: Tail
-    losses: Vector
-
-
-def _after(temperature: float) -> Tail:
-    """The start of a tail of rows that are divided by a temperature first."""
-    return IDENTITY._replace(inner_temperature=temperature)
-
-
-def _matrices(rows: Block) -> tuple[Recipe, ...]:
-    """The matrices that there are enough rows for: all of them, the two with the strongest ridges, or none."""
-    if rows.n_rows < _least_rows(rows.n_classes):
-        return ()
-    return affine.MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else affine.MATRICES[:2]
-
-
-def _least_rows(n_classes: int) -> int:
-    """How many rows a matrix needs: five for each entry, and more with many classes, where it takes longest."""
-    many_classes = 30
-    return (5 if n_classes < many_classes else ROWS_PER_ENTRY) * n_classes**2
+    def _many_classes(self, whole: Dataset, rows: Block, uncalibrated: float) -> tuple[Chain, dict[str, Any]]:
+        """A mean of scalings as one scaling, and a tail; `uncalibrated` is the log-loss of the logits as they are."""
+        order_preserving = bool(self.order_preserving)
+        temperature = newton_temperature(whole).temperature
+        fold = affine.random_folds(rows, self.n_folds, self.random_state)
+        members = Members(rows, temperature, fold)
+        some = rows.take(members.some)
+        some_labels = to_numpy(some.labels)
+        stacked = members.stacked()
+        stands_for = members.some.step * some.weights  # some rows count as all of them beside the pseudo-counts
+        all_weights = weights_of_scores(stacked, some_labels, stands_for, members.pseudo_counts)
+        omega = without_smallest(all_weights)
+        scaled = Block(members.mean_scores(omega, order_preserving=order_preserving), rows.labels, rows.weight)
+        draft = draft_tail(scaled)
+        tail = fit_tail(scaled, draft)
+        scaling = members.mean_scaling(omega, whole)
+        # Weights and tail of each fold by the others, so that its rows are left out of all that is fitted.
+        losses = np.empty(some.n_rows)
+        top = to_numpy(namespace(some.logits).argmax(some.logits, axis=-1, keepdims=True)) if order_preserving else None
+        for i in range(self.n_folds):
+            held_out = fold[members.some] == i
+            others = ~held_out
+            nested = weights_of_scores(
+                stacked[:, others], some_labels[others], stands_for[others], members.pseudo_counts, all_weights
+            )
+            scores = np.tensordot(without_smallest(nested), stacked, axes=1)
+            if top is not None:
+                scores = keep_top(np, scores, top)
+            after = Block(scores, some_labels, some.weight)
+            losses[held_out] = tail_losses(after.take(held_out), draft_tail(after.take(others), draft))
+        of_label = np.take_along_axis(stacked, some_labels[None, :, None], axis=2)[:, :, 0]
+        of_members = logsumexp(stacked, axis=2) - of_label
+        # By what the rows that were measured gain, so that it can be compared to the log-loss of all rows.
+        log_losses = {"mean": uncalibrated + some.average(losses - of_members[1])}
+        for name, of_member in zip(members.names, of_members, strict=True):
+            log_losses[name] = uncalibrated + some.average(of_member - of_members[1])
+        choice = scaling.choice | {
+            "weights": dict(zip(members.names, omega.tolist(), strict=True)),
+            "log_loss_out_of_fold": log_losses,
+            "gamma": tail.gamma,
+            "temperature": tail.temperature,
+        }
+        return Chain((scaling.step(order_preserving=order_preserving), *tail.steps)), choice
 
 
 def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
@@ -232,54 +217,39 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
 
-def _simplest(rows: Block, losses: Sequence[Vector]) -> int:
-    """The first candidate that is not clearly worse than the best, by the log-losses (N,) of each."""
-    best = int(np.argmin([rows.average(of_candidate) for of_candidate in losses]))
-    for i in range(best):
-        excess = losses[i] - losses[best]
-        mean = rows.average(excess)
-        standard_error = float(np.sqrt(np.sum(rows.weights**2 * (excess - mean) ** 2))) / rows.total_weight
-        if mean <= STANDARD_ERRORS * standard_error:
-            return i
-    return best
-
-
-SCALINGS = {
-    "curve": "A slope and an intercept of the log-odds, followed by a monotone curve, were fitted.",
-    "laplace": "Every row is right, so the temperature was fitted as if each were right with probability (n+1)/(n+2).",
-    "temperature": "Temperature scaling was chosen: no richer scaling was clearly better on rows left out.",
-    "only temperature": "Temperature scaling was fitted.",
-    "vector": "A vector scaling with an intercept for each class was chosen.",
-    "matrix": "A matrix scaling was chosen.",
-}
-
-
-def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[str, float]) -> list[str]:
-    """What was chosen and why, and what to beware of."""
-    tried = choice.get("log_loss_out_of_fold", {})
-    only_temperature = "log_loss" in choice
-    sentences = [SCALINGS["only temperature" if only_temperature else choice["chosen"]]]
+def _sentences(rows: Block, choice: dict[str, Any], references: dict[str, float]) -> list[str]:
+    """What was fitted and why, and what to beware of."""
     if choice["chosen"] == "laplace":
-        return sentences
-    if tried:
-        values = ", ".join(f"{name} {value:.4f}" for name, value in (tried | references).items() if value < math.inf)
+        return ["Every row is right, so the temperature was fitted as if each were right with probability (n+1)/(n+2)."]
+    sentences = []
+    if "weights" in choice:
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in choice["weights"].items() if share >= 0.005)
+        of = "curves of the log-odds" if rows.n_classes == 2 else "scalings"
+        sentences.append(f"A mean of {of} was fitted: {parts}.")
+    elif choice["chosen"] == "temperature":
+        sentences.append("Temperature scaling was fitted.")
+    if "log_loss_out_of_fold" in choice:
+        log_losses = {"mean": choice["log_loss_out_of_fold"]["mean"]} | references
+        values = ", ".join(f"{name} {value:.4f}" for name, value in log_losses.items() if value < math.inf)
         sentences.append(f"Log-loss on rows left out: {values}.")
     if "gamma" in choice:
         sentences.append(
             f"It is followed by the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
             "curve of the confidence, fitted together by log-loss."
         )
-    if few:
-        left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
-        sentences.append(f"With {rows.n_rows:,} rows, fewer than {affine.MIN_ROWS}, {left_out}.")
-    elif only_temperature:
+    if choice.get("share_uncalibrated", 0.0) >= 0.005:
+        share = choice["share_uncalibrated"]
+        sentences.append(f"It is mixed with {share:.0%} of no calibration, than which it is not clearly better.")
+    if choice["chosen"] == "temperature" and rows.n_rows * CLASSES_PER_ROW < rows.n_classes:
         sentences.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "
             "row."
         )
-    elif rows.n_classes > 2 and "matrix" not in " ".join(tried):
-        needed = _least_rows(rows.n_classes)
-        sentences.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
+    elif "log_loss_out_of_fold" not in choice:
+        sentences.append(f"{rows.n_rows:,} rows are too few to divide: nothing was cross-validated.")
+    elif rows.n_classes > 2 and rows.n_rows < rows_for_matrix(rows.n_classes):
+        needed = rows_for_matrix(rows.n_classes)
+        sentences.append(f"A matrix was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
     return sentences
 
 
@@ -289,16 +259,30 @@ def _references(rows: Block) -> dict[str, float]:
     # Shares of classes that occur once say nothing about other rows.
     by_share = -float(xlogy(share, share).sum()) if rows.n_classes < rows.n_rows else math.inf
     before = rows.means("temperature", 1.0, rough=True)[0]
-    return {"no calibration": before, "predicting the share of each class": by_share}
+    return {UNCALIBRATED: before, "predicting the share of each class": by_share}
 
 
-def _warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
-    """Warnings about references that the result is worse than, on rows left out where there are such."""
-    where = "the rows of the fit" if "log_loss" in choice else "rows left out"
-    log_losses = choice.get("log_loss", choice.get("log_loss_out_of_fold", {}))
-    log_loss = log_losses.get(choice.get("name"), math.nan)
-    return [
-        f"On {where} the log-loss, {log_loss:.4f}, is higher than that of {reference}, {value:.4f}."
-        for reference, value in references.items()
-        if log_loss > value
-    ]
+def _warnings(rows: Block, choice: dict[str, Any], references: dict[str, float]) -> list[str]:
+    """Warnings about references that the result is worse than, and about classes that hardly occur."""
+    few_events = 10  # below it even the share of a class is known to no better than about a third
+    warnings = []
+    if "log_loss_out_of_fold" in choice:
+        log_loss = choice["log_loss_out_of_fold"]["mean"]
+        where = "rows left out"
+    else:
+        log_loss = choice.get("log_loss", {}).get("temperature", math.nan)
+        where = "the rows of the fit"
+    for reference, value in references.items():
+        if log_loss > value:
+            warnings.append(
+                f"On {where} the log-loss, {log_loss:.4f}, is higher than that of {reference}, {value:.4f}."
+            )
+    if rows.n_classes == 2:
+        count = np.bincount(to_numpy(rows.labels), minlength=2)
+        rarer = int(count.argmin())
+        if count[rarer] < few_events:
+            warnings.append(
+                f"Only {count[rarer]} of {rows.n_rows:,} rows are of class {rarer}: probabilities that are calibrated "
+                f"on fewer than {few_events} are uncertain, however many rows there are of the other class."
+            )
+    return warnings

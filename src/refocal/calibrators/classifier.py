@@ -40,6 +40,8 @@ RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
 # Below the machine epsilon a probability only means "none": a forest's 0 where it saw no example, or the 10^-1000000
 # of naive Bayes, of which a few in wrong rows would lead to absurd temperatures.
 SMALLEST = float(np.finfo(np.float64).eps)
+# From how many rows on each of five folds has enough to fit a calibrator of its own (benchmarks/results/arena.md).
+ENSEMBLE_ROWS = 1_000
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +63,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         How many folds are fitted at once.
     ensemble : bool or "auto"
         True: a classifier and a calibrator for each fold, whose probabilities are averaged. False: one calibrator on
-        the out-of-fold logits, after one classifier fitted on all data. "auto": True unless the estimator is fitted.
+        the out-of-fold logits, after one classifier fitted on all data. "auto": False where the estimator is fitted or
+        there are fewer than 1,000 rows, of which a fold alone has too few to calibrate on; else True.
 
     Attributes
     ----------
@@ -105,7 +108,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         X, y = indexable(X, y)
         rows = checked_rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
         for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
-        is_ensemble = not is_fitted if self.ensemble == "auto" else bool(self.ensemble) and self.cv != "prefit"
+        if self.ensemble == "auto":
+            is_ensemble = not is_fitted and len(rows.codes) >= ENSEMBLE_ROWS
+        else:
+            is_ensemble = bool(self.ensemble) and self.cv != "prefit"
         parallel = Parallel(n_jobs=self.n_jobs)
         splits = [(None, np.arange(len(rows.codes)))]
         if is_ensemble or not is_fitted:

@@ -149,7 +149,7 @@ class GroupCalibration(Calibrator):
         rows = xp.reshape(logits, (-1, logits.shape[-1]))
         columns = as_groups(groups, int(rows.shape[0]), name)
         if groups is None or columns:
-            self._warn_of_unused(columns, name)
+            self.warn_of_unused(columns, name)
         return xp.reshape(self.log_proba_in_groups(rows, columns), logits.shape)
 
     def _log_proba_by_chunk(self, X: Any, groups: Any, function: str) -> Any:
@@ -158,7 +158,7 @@ class GroupCalibration(Calibrator):
         values = with_known_lengths(in_chunks_of_rows(X))
         columns = as_groups(groups, int(values.shape[0]), function)
         if groups is None or columns:
-            self._warn_of_unused(columns, function)
+            self.warn_of_unused(columns, function)
 
         def predict(block: Array, rows: slice) -> Array:
             of_rows = {column: names[rows] for column, names in columns.items()}
@@ -186,7 +186,11 @@ class GroupCalibration(Calibrator):
             return dict(zip(self.lines_, groups.values(), strict=True))
         return {column: groups[column] for column in self.lines_ if column in groups}
 
-    def _warn_of_unused(self, groups: Groups, function: str) -> None:
+    def has_seen(self, groups: Groups) -> bool:
+        """Whether some row has a group that the fit has seen."""
+        return any(np.isin(names, self.lines_[column].names).any() for column, names in self._seen(groups).items())
+
+    def warn_of_unused(self, groups: Groups, function: str) -> None:
         """Warn of columns of the fit that are left out, misspelt, or of no group that it has seen."""
         given = self._seen(groups)
         unused = [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]

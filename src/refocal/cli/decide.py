@@ -82,8 +82,10 @@ def decide(
         raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
         known = raw.labels is not None
+        actions = [rows.name_of(i) for i in range(rows.n_classes)]
         if costs is not None:
-            table = _in_order_of_rows(table, rows, reader, fitted)
+            table, actions = _in_order_of_rows(table, rows, reader, fitted)
+        actions += [str(i) for i in range(len(actions), table.shape[1])]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
@@ -105,7 +107,7 @@ def decide(
         costs_of = [_cost_row(name, each) for name, each in reports.items()]
         print_table(costs_of[0], costs_of)
         *_, last = reports.values()
-        action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
+        action = ABSTAINED if last.fixed_action < 0 else f"action {actions[last.fixed_action]}"
         say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
         if rows.clusters is not None:
             n_clusters = len(np.unique(rows.clusters))
@@ -113,8 +115,9 @@ def decide(
     if n_abstained:
         say(f"{n_abstained:,} of {len(rows):,} rows are left undecided.")
     if output is not None:
-        names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
-        columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
+        names = {-1: ABSTAINED, **dict(enumerate(actions))}
+        decided = [names[action] for action in decisions.action.tolist()]
+        columns = {"decision": decided, "expected_cost": decisions.expected_cost}
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
         kept = labelled(raw, raw.kept, reader)
         refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
@@ -128,10 +131,11 @@ def _in_order_of_rows(
     rows: refocal.io.Predictions,
     reader: refocal.rows.RowReader,
     calibrator: refocal.calibrators.Calibrator | None,
-) -> Any:
+) -> tuple[Any, list[str]]:
     """Costs whose rows are in the order of the calibrator's classes, or of the file's, in that of the rows.
 
-    --positive-label may have moved them. Where each class has an action, the columns move along.
+    --positive-label may have moved them. Where each class has an action, the columns move along. The actions that are
+    called as the classes are in the order of the columns.
     """
     from refocal.calibrators.class_order import named_classes
     from refocal.rows.labels import label_key
@@ -140,11 +144,13 @@ def _in_order_of_rows(
     known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
     given = [label_key(name) for name in known]
     wanted = [label_key(name) for name in rows.class_names or counted]
+    names = [rows.name_of(i) for i in range(rows.n_classes)]
     if given == wanted or {*given} != {*wanted} or table.shape[0] != len(given):
-        return table
+        return table, names
     order = [given.index(key) for key in wanted]
-    moved = table[order]
-    return moved[:, order] if table.shape[0] == table.shape[1] else moved
+    if table.shape[0] == table.shape[1]:
+        return table[order][:, order], names
+    return table[order], [names[wanted.index(key)] for key in given]
 
 
 def _cost_row(name: str, report: refocal.decide.DecisionReport) -> dict[str, str]:

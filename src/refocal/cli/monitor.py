@@ -152,7 +152,7 @@ def monitor(
         raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
-    columns = Columns(ids, cluster, tuple(groups or ()))
+    columns = BatchColumns(ids, cluster, tuple(groups or ()))
     notes = [
         _add(watched, file, period or refocal.io.files.stem_of(file), columns, fitted, reading)
         for file in batches or []
@@ -233,7 +233,7 @@ def _backtest(
     say(found.reason, *(f"Wrote {file}." for file in (output, recalibrated) if file is not None))
 
 
-class Columns(NamedTuple):
+class BatchColumns(NamedTuple):
     """The columns of a batch besides scores and labels."""
 
     ids: str | None
@@ -245,7 +245,7 @@ def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
     period: str,
-    columns: Columns,
+    columns: BatchColumns,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:

@@ -350,10 +350,11 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     import numpy as np
 
     from refocal.calibrators.class_order import InOrder, order_for
-    from refocal.evaluate.predicted import log_proba
+    from refocal.evaluate.predicted import log_proba, warn_of_unseen
 
     order = None if calibrator is None else order_for(calibrator, rows, "probabilities_of")
     predictor = calibrator if calibrator is None or order is None else InOrder(calibrator, order)
+    warn_of_unseen(calibrator, rows.groups, "predict_proba")
     p = np.exp(log_proba(rows, predictor).astype(np.float64))
     return p / p.sum(axis=1, keepdims=True)
 

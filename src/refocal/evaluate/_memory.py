@@ -20,7 +20,7 @@ from refocal.errors import DataError
 from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
-from refocal.evaluate.predicted import Methods, Predicted, log_proba
+from refocal.evaluate.predicted import Methods, Predicted, log_proba, warn_of_unseen
 from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics.bins import bins_of, uniform_index
@@ -82,6 +82,7 @@ def _measure_method(
     `model_log_p` are the log-probabilities of the model itself.
     """
     start = time.perf_counter()
+    warn_of_unseen(calibrator, test.groups, "evaluate")
     log_p = model_log_p if calibrator is None else log_proba(test, calibrator)
     predicted = Predicted.by(log_p, test)
     seconds = time.perf_counter() - start

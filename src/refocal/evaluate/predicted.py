@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_floating, to_numpy
 from refocal._groups import Groups
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.class_order import InOrder
 from refocal.engine import Block
 from refocal.engine.apply import probabilities_of
@@ -58,6 +58,13 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None)
         if takes_probabilities:
             logits = probabilities_of(Chain(), logits, log=True)
     return log_proba_of_logits(calibrator, logits, predictions.groups)
+
+
+def warn_of_unseen(calibrator: Calibrator | InOrder | None, groups: Groups, function: str) -> None:
+    """Warn where a calibrator of groups has seen none of the groups of the rows."""
+    own = calibrator.calibrator if isinstance(calibrator, InOrder) else calibrator
+    if isinstance(own, GroupCalibration) and groups:
+        own.warn_of_unused(groups, function)
 
 
 def log_proba_of_logits(calibrator: Calibrator | InOrder | None, logits: Array, groups: Groups) -> NDArray[Any]:

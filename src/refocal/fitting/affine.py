@@ -12,7 +12,7 @@ number of classes, too few rows lead back to temperature scaling and not away fr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -78,10 +78,9 @@ class Recipe(NamedTuple):
         return self.shape if self.shape == "temperature" else f"{self.shape} {self.strength:g}"
 
 
-# The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
-TEMPERATURE = Recipe("tempered", "temperature")
+# What `AutoCalibration` averages: a vector, and a matrix with a weak ridge.
 VECTOR = Recipe("tempered", "vector")
-MATRICES = tuple(Recipe("tempered", "matrix", strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
+MATRIX = Recipe("tempered", "matrix", diagonal_strength=0.03, strength=0.03)
 
 
 class Accuracy(NamedTuple):
@@ -383,9 +382,14 @@ def counted_rows(block: Block) -> Block:
 
 
 def fit_scalings(
-    dataset: Dataset, recipes: list[Recipe], accuracy: Accuracy = TIGHT, *, temperature: float | None = None
+    dataset: Dataset,
+    recipes: list[Recipe],
+    accuracy: Accuracy = TIGHT,
+    *,
+    temperature: float | None = None,
+    starts: Sequence[Scaling] = (),
 ) -> Iterator[Scaling]:
-    """One scaling after the other, each from where the last of its kind and shape ended.
+    """One scaling after the other, each from where the last of its kind and shape ended, or from that of `starts`.
 
     The features are divided by the given temperature, or else by that of least log-loss.
     """
@@ -398,13 +402,14 @@ def fit_scalings(
     if isinstance(dataset, Block) and all(key.cached(dataset) is None for key in keys):
         dataset = dataset.take(slice(None))  # so that features are cached for these fits only
     previous: dict[tuple[str, Shape], Scaling] = {}
+    start_of = {scaling.recipe: scaling for scaling in starts}
     for recipe in recipes:
         if recipe.shape == "temperature":
             ones = np.ones(dataset.n_classes)
             zeros = np.zeros(dataset.n_classes)
             yield Scaling(recipe, temperature, ones, zeros, log_loss)
             continue
-        start = previous.get((recipe.kind, recipe.shape))
+        start = start_of.get(recipe, previous.get((recipe.kind, recipe.shape)))
         scaling = fit_affine(dataset, recipe, temperature, start, accuracy)
         previous[recipe.kind, recipe.shape] = scaling
         yield scaling
@@ -415,10 +420,10 @@ def out_of_fold(
     recipes: list[Recipe],
     fold: Indices,
     *,
-    order_preserving: bool = False,
     temperature: float | None = None,
+    starts: Sequence[Scaling] = (),
 ) -> list[Array]:
-    """Scores (N, C) of every recipe, each row's by scalings that were fitted without it.
+    """Scores (N, C) of every recipe, each row's by scalings that were fitted without it, from `starts` on.
 
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
@@ -439,17 +444,17 @@ def out_of_fold(
     ends = np.cumsum(np.bincount(fold)).tolist()
     for start, stop in pairwise([0, *ends]):
         other_folds = select(twice, slice(stop, start + rows.n_rows))
-        scalings = fit_scalings(other_folds, recipes, COARSE, temperature=temperature)
+        scalings = fit_scalings(other_folds, recipes, COARSE, temperature=temperature, starts=starts)
         index = in_library_of(rows.logits, order[start:stop])
         held_out = select(twice, slice(start, stop))
         for of_recipe, scaling in zip(scores, scalings, strict=True):
-            of_recipe[index] = _scores(rows.logits[index], held_out, scaling, order_preserving)
+            of_recipe[index] = _scores(rows.logits[index], held_out, scaling)
     return scores
 
 
-def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
+def _scores(logits: Array, rows: Block, scaling: Scaling) -> Array:
     """The scores of some rows after a scaling, from their features where these are cached."""
-    step = scaling.step(order_preserving=order_preserving)
+    step = scaling.step()
     z = FeatureKey(scaling.recipe.kind, scaling.temperature).cached(rows)
     if z is None or not isinstance(step, Affine):
         return Chain((step,)).scores(logits)
@@ -466,22 +471,62 @@ def losses(rows: Block, scores: Array) -> Vector:
 
 
 def folds(rows: Block, n_folds: int, seed: int) -> Indices:
-    """A random fold for each row, with every class spread evenly over the folds.
+    """A random fold for each row, with every class spread evenly over the folds."""
+    order = _order_of_values(rows)
+    shuffled = np.empty(rows.n_rows, dtype=np.int64)
+    shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = order.by_loss_in_class
+    fold = np.empty(rows.n_rows, dtype=np.int64)
+    fold[order.by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
+    return fold
 
-    The rows of a class are shuffled in the order of their log-loss, and the classes by their total log-loss, so that
-    neither the order of rows and classes nor the last digits of logits decide on the folds.
+
+def random_folds(rows: Block, n_folds: int, seed: int) -> Indices:
+    """A random fold for each row, whatever its class.
+
+    Where every class is spread evenly, the folds cannot show that the share of a class is uncertain: intercepts then
+    look better than they are.
     """
+    fold = np.empty(rows.n_rows, dtype=np.int64)
+    fold[_order_of_values(rows).by_loss_in_class] = np.random.default_rng(seed).permutation(rows.n_rows) % n_folds
+    return fold
+
+
+class _ValueOrder(NamedTuple):
+    """An order of rows that neither the order they are given in, nor that of classes, nor last digits decide on.
+
+    The rows of a class are in the order of their log-loss, and the classes in that of their total log-loss.
+    """
+
+    rank: NDArray[Any]
+    """The place of each row's class."""
+    by_loss_in_class: Indices
+
+    def by_class(self, order: Indices) -> Indices:
+        """Rows in some order, those of the first class first."""
+        return order[np.argsort(self.rank[order], kind="stable")]
+
+
+def _order_of_values(rows: Block) -> _ValueOrder:
     labels = to_numpy(rows.labels)
     (predictions,) = rows.predictions((0.0,), 1.0)
     log_p = predictions.label_log_p
-    rank_of_class = np.argsort(np.argsort(np.bincount(labels, log_p)))
+    rank_of_class = np.argsort(np.argsort(np.bincount(labels, log_p, minlength=rows.n_classes)))
     rank = rank_of_class.astype(np.min_scalar_type(len(rank_of_class)))[labels]  # small integers are sorted fast
+    by_loss = np.argsort(log_p, kind="stable")
+    tied = 1e-6  # of log-loss: closer rows, as of forests of few trees, are in the order of another number
+    steps = np.diff(log_p[by_loss]) > tied
+    if not steps.all():
+        place = np.empty(rows.n_rows, dtype=np.int64)
+        place[by_loss] = np.append(0, np.cumsum(steps))
+        by_loss = np.lexsort([_mixed_gaps(rows, rank_of_class), place])
+    return _ValueOrder(rank, by_loss[np.argsort(rank[by_loss], kind="stable")])
 
-    def by_class(order: Indices) -> Indices:
-        return order[np.argsort(rank[order], kind="stable")]
 
-    shuffled = np.empty(rows.n_rows, dtype=np.int64)
-    shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = by_class(np.argsort(log_p, kind="stable"))
-    fold = np.empty(rows.n_rows, dtype=np.int64)
-    fold[by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
-    return fold
+def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
+    """A number for each row that differs where any of its logits does, and not with the order of the classes."""
+    xp = namespace(rows.logits)
+    logits, _ = as_floating(rows.logits, "logits", "fit")
+    gap = xp.max(logits, axis=-1, keepdims=True) - logits
+    gap = xp.where(gap == xp.inf, 0.0, gap)
+    factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
+    return np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)

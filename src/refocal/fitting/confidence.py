@@ -1,7 +1,4 @@
-"""The steps after a scaling: the focal map, a temperature and a curve of the confidence, fitted together.
-
-With two classes there are only a line of the log-odds of the second class and a curve after it.
-"""
+"""The steps after a scaling: the focal map, a temperature and a curve of the confidence, fitted together."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal.engine import Block
-from refocal.fitting.curves import ShrunkCurve, Splines, fit_curve, line, log_odds_after, rising_order
-from refocal.fitting.logistic import clip_masks, fit_shrunk_line, student_penalty
+from refocal.fitting.curves import ShrunkCurve, Splines, fit_curve, rising_order
+from refocal.fitting.logistic import student_penalty
 from refocal.fitting.newton import matching_beta
 from refocal.fitting.solver import LBFGS, FirstOrder, Tolerance, minimise
-from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Confidence, OneVsRest, Pieces
+from refocal.maps.chain import Step
+from refocal.maps.curves import Confidence, Pieces
 from refocal.maps.row import softplus
 from refocal.maps.steps import Focal, Temperature
 
@@ -29,7 +26,7 @@ class SearchSettings(NamedTuple):
     """How γ, T and the curve are searched; u = (log(1+γ), log T)."""
 
     draft_rows: int = 3_000
-    """About how many rows suffice to compare scalings."""
+    """About how many rows suffice for a draft."""
     max_rows: int = 20_000
     """The most rows that γ and T are searched on at the end."""
     trust_radius: float = 0.4
@@ -69,20 +66,25 @@ class Tail(NamedTuple):
 IDENTITY = Tail(np.zeros(2), None)
 
 
-def draft_tail(rows: Block, start: Tail = IDENTITY) -> tuple[Tail, Vector]:
-    """The tail that `fit_tail` returns, from some of the rows where there are many: enough to compare scalings.
+def draft_tail(rows: Block, start: Tail = IDENTITY) -> Tail:
+    """The tail that `fit_tail` returns, from some of the rows where there are many: enough to start from or to measure.
 
-    The search begins at the tail of another scaling. The log-loss of every row is returned too.
+    The search begins at the tail of other rows.
     """
     stride = max(1, rows.n_rows // SEARCH.draft_rows)
     all_rows = stride == 1
     tail = _search(rows.take(slice(None, None, stride)), start, keep_strength=not all_rows)
-    log_odds, log_share = _split(rows, tail)
     if all_rows:
+        log_odds, _ = _split(rows, tail)
         tail = tail._replace(curve=fit_curve(log_odds, rows.correct, rows.weights))
+    return tail
+
+
+def tail_losses(rows: Block, tail: Tail) -> Vector:
+    """The log-loss of every row after a tail (N,)."""
+    log_odds, log_share = _split(rows, tail)
     curved = log_odds if tail.curve is None else Splines(tail.curve.knots, log_odds).at(tail.curve.theta)
-    losses = softplus(np, np.where(rows.correct, -curved, curved)) - log_share
-    return tail, losses
+    return np.asarray(softplus(np, np.where(rows.correct, -curved, curved)) - log_share)
 
 
 def fit_tail(rows: Block, draft: Tail) -> Tail:
@@ -260,22 +262,3 @@ def _log_prior(point: Vector) -> tuple[float, Vector]:
     cost, gradient = student_penalty(deviations)
     gradient = gradient / DEVIATIONS
     return float(cost.sum()), np.array([gradient[0] - derivative * gradient[1], gradient[1]])
-
-
-def two_class_step(rows: Block) -> Step:
-    """A slope, an intercept and a curve of the log-odds of class 1."""
-    informative = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
-    if not informative.any():
-        return Chain()
-    log_odds = log_odds_after(Chain(), rows)[informative]
-    is_class = rows.labels[informative] == 1
-    weight = rows.weights[informative]
-    # Half of Platt's pseudo-count, which is 1: the curve after the line has no such targets.
-    slope, intercept = fit_shrunk_line(log_odds, is_class, weight, pseudo_count=0.5)
-    curve = fit_curve(slope * clip_masks(log_odds) + intercept, is_class, weight)
-    if curve is None:
-        return OneVsRest(Pieces.of(line(slope, intercept)))
-    # The curve of slope · x + intercept as a curve of x.
-    knots, powers = curve.pieces
-    powers = tuple(coefficients * slope**power for power, coefficients in enumerate(powers))
-    return OneVsRest(Pieces.of(((knots - intercept) / slope, powers)))

@@ -22,7 +22,7 @@ from refocal.maps.curves import Curve, log_odds
 from refocal.maps.row import softplus
 
 
-class Prior(NamedTuple):
+class CurvePrior(NamedTuple):
     """A normal prior of a spline around the identity: the precision, in rows, of each of its parts."""
 
     slope: float
@@ -35,7 +35,7 @@ class Prior(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def penalty(prior: Prior, n_knots: int) -> Vector:
+def penalty(prior: CurvePrior, n_knots: int) -> Vector:
     """The precision matrix P (K + 1, K + 1) of a prior, which costs ½ (θ - identity)ᵀ P (θ - identity)."""
     differences = np.diff(np.eye(n_knots), axis=0)
     matrix = np.diag(np.append(np.full(n_knots, float(prior.slope)), prior.offset))
@@ -81,7 +81,7 @@ class Splines:
         self._design_by_piece = np.ascontiguousarray(self._design.transpose(1, 0, 2))
 
     def fit(
-        self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None, strength: float = 1.0
+        self, target: Target, weight: Vector, prior: CurvePrior, start: Vector | None = None, strength: float = 1.0
     ) -> PenalisedFit:
         """The θ of least log-loss plus `strength` times the prior; targets and weights (N,)."""
         lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
@@ -148,7 +148,7 @@ class ShrinkageSettings(NamedTuple):
     """How `fit_curve` shrinks a curve; chosen on networks and tabular models (benchmarks/results/auto.md)."""
 
     n_knots: int = 6
-    prior: Prior = Prior(slope=1.0, roughness=1.0, offset=0.3, least_slope=0.05)
+    prior: CurvePrior = CurvePrior(slope=1.0, roughness=1.0, offset=0.3, least_slope=0.05)
     """The prior of strength 1."""
     strengths: tuple[float, ...] = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
     """What the prior is multiplied by: curves of all these strengths are averaged by their evidence."""

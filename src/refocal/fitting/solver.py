@@ -90,14 +90,14 @@ class LBFGSState(NamedTuple):
     at: FirstOrder
     step: Vector
     decrement: float
-    corrections: tuple[Correction, ...]
+    corrections: tuple[SecantPair, ...]
     passes: int
     """How often F was evaluated."""
     n_steps: int
     has_converged: bool = False
 
 
-class Correction(NamedTuple):
+class SecantPair(NamedTuple):
     """A past step s and the change y of the gradient along it, of which L-BFGS estimates the curvature."""
 
     step: Vector
@@ -306,20 +306,20 @@ class LBFGS:
         return state.has_converged or state.n_steps >= self.tolerance.max_steps
 
     def _with_correction(
-        self, corrections: tuple[Correction, ...], start: FirstOrder, end: FirstOrder
-    ) -> tuple[Correction, ...]:
+        self, corrections: tuple[SecantPair, ...], start: FirstOrder, end: FirstOrder
+    ) -> tuple[SecantPair, ...]:
         """The past steps of a state, with the last one if F is convex along it."""
         memory = 10  # the number of past steps from which the curvature is estimated
-        correction = Correction(end.point - start.point, end.gradient - start.gradient)
+        correction = SecantPair(end.point - start.point, end.gradient - start.gradient)
         return (*corrections, correction)[-memory:] if correction.curvature > 0.0 else corrections
 
-    def _state(self, at: FirstOrder, corrections: tuple[Correction, ...], passes: int, n_steps: int) -> LBFGSState:
+    def _state(self, at: FirstOrder, corrections: tuple[SecantPair, ...], passes: int, n_steps: int) -> LBFGSState:
         step = -_inverse_hessian_product(at.gradient, corrections, self.precondition)
         return LBFGSState(at, step, -float(at.gradient @ step), corrections, passes, n_steps)
 
 
 def _inverse_hessian_product(
-    gradient: Vector, corrections: tuple[Correction, ...], precondition: Preconditioner
+    gradient: Vector, corrections: tuple[SecantPair, ...], precondition: Preconditioner
 ) -> Vector:
     """The gradient times the inverse Hessian: L-BFGS's two-loop recursion (Nocedal & Wright 2006, algorithm 7.4).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -17,12 +18,12 @@ from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
-from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration
 from refocal.calibrators.answers import Answers, answers, group_columns
 from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.errors import DataError, ParameterError, ShapeError, need
+from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
@@ -58,6 +59,8 @@ class Written(NamedTuple):
     was_there: bool
     problem: str | None = None
     """Why nothing was written for it, where bad parts are skipped."""
+    saw_groups: bool = True
+    """Whether some row had a group that the fit has seen, where the calibrator has groups."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,20 @@ class ChunkPredictor:
             values = values.copy()
             values[bad] = 1.0 / reader.n_classes  # a placeholder row, whose predictions are removed again
         groups = as_groups(raw.groups, len(values), reader.function)
-        predicted = answers(self.calibrator, values, self.order, groups)
+        with warnings.catch_warnings():
+            # One chunk may well have no group that the fit has seen; all together should have some.
+            warnings.filterwarnings("ignore", ".*no groups of ", InputWarning)
+            predicted = answers(self.calibrator, values, self.order, groups)
         for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
         return predicted, int(bad.sum())
+
+    def has_seen_group(self, raw: RawRows) -> bool:
+        """Whether the fit of a calibrator of groups has seen a group of these rows."""
+        if not isinstance(self.calibrator, GroupCalibration):
+            return True
+        groups = as_groups(raw.groups, len(raw.values), self.reader.function)
+        return self.calibrator.has_seen(groups)
 
 
 @dataclass(frozen=True)
@@ -126,12 +139,25 @@ class Application:
         progress: ApplyProgress | None = None,
     ) -> list[Written]:
         """Write all parts, and say what became of each; the arguments are those of `apply`."""
-        left_out = [Written("", 0, 0, False, problem) for problem in self.problems]
+        written = self._write(overwrite, scheduler, client, map_jobs, progress)
+        calibrator = self.predict.calibrator
+        if isinstance(calibrator, GroupCalibration) and not any(part.saw_groups for part in written):
+            calibrator.warn_of_unused({}, "apply")
+        return [*written, *(Written("", 0, 0, False, problem) for problem in self.problems)]
+
+    def _write(
+        self,
+        overwrite: bool,
+        scheduler: str | None,
+        client: Any,
+        map_jobs: Map | None,
+        progress: ApplyProgress | None,
+    ) -> list[Written]:
         if not self.is_folder:
             if scheduler is not None or client is not None or map_jobs is not None:
                 expected = "a folder where others do the work"
                 raise ParameterError("output", "apply", expected=expected, got=repr(str(self.target)))
-            return [_write_file(self.predict, self.parts, self.target, progress=progress), *left_out]
+            return [_write_file(self.predict, self.parts, self.target, progress=progress)]
         if scheduler is not None and client is None:
             client = connect(scheduler)
         if client is not None:
@@ -139,7 +165,7 @@ class Application:
         names = _names(self.parts)
         guard_folder(self.target, names, _is_foreign, overwrite=overwrite, function="apply")
         jobs = _jobs(self.predict, self.parts, self.named, [self.target / name for name in names])
-        return [*_write_folder(self.predict, self.parts, jobs, map_jobs or map, progress), *left_out]
+        return _write_folder(self.predict, self.parts, jobs, map_jobs or map, progress)
 
 
 def apply(
@@ -312,6 +338,7 @@ def _write_file(
     """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`."""
     n_rows = 0
     n_skipped = 0
+    saw_groups = not isinstance(predict.calibrator, GroupCalibration)
     ending = target.suffix.lower()
     names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}
@@ -332,6 +359,7 @@ def _write_file(
                 if len(chunk.values):
                     columns, bad = columns_for(chunk, part)
                     add(columns)
+                    saw_groups = saw_groups or predict.has_seen_group(chunk)
                 n_rows = n_rows + len(chunk.values)
                 n_skipped = n_skipped + bad + chunk.n_lost
                 if progress is not None:
@@ -343,7 +371,7 @@ def _write_file(
         elif n_rows == 0:
             add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, form, {}, {}))
         notes[N_SKIPPED] = str(n_skipped)
-    return Written(str(target), n_rows, n_skipped, False)
+    return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups or n_rows == 0)
 
 
 def _names_of_columns(predict: ChunkPredictor) -> list[str]:

@@ -45,7 +45,7 @@ LEAST_PERIODS = 5
 
 Key = Any
 """The name of a period: a whole number or a text, all of a monitor of one kind. `in_order` says how they are sorted."""
-Sums = dict[str, list[float]]
+StreamSums = dict[str, list[float]]
 """Σ g (y - p) and Σ g² p (1 - p), by the name of a stream: its family, a slash and its own."""
 
 
@@ -77,7 +77,7 @@ def log_odds_of(p: Vector) -> Vector:
     return np.log(p) - np.log1p(-p)
 
 
-def stream_sums(rows: Predictions, scale: ScoreScale) -> Sums:
+def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
     """What some labelled rows add to each stream; with more than two classes the event is that the top class is right.
 
     Streams: the mean of all rows; the slope, g = (η - mean η) / 2 sd within ±1 of the log-odds η; high scores, more
@@ -111,7 +111,7 @@ def _weighted(g: Vector, residual: Vector, variance: Vector) -> list[float]:
     return [float(g @ residual), float((g * g) @ variance)]
 
 
-def added(one: Sums, other: Sums) -> Sums:
+def added(one: StreamSums, other: StreamSums) -> StreamSums:
     """The sums of both."""
     return {
         name: np.add(one.get(name, [0.0, 0.0]), other.get(name, [0.0, 0.0])).tolist()

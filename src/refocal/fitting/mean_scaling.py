@@ -1,0 +1,182 @@
+"""A mean of several scalings of the classes, with weights by stacking.
+
+All members are affine maps of the same features z, the tempered log-probabilities log softmax(logits / T):
+
+    temperature     z                    temperature scaling
+    none            T z                  no calibration: softmax(T z) = softmax(logits)
+    shares          log π                the share π of each class, whatever the logits
+    vector          w ∘ z + b            a factor and an intercept for each class
+    matrix          W z + b              with a weak ridge: the mean with the others shrinks it
+
+and so is their mean, Σₖ ωₖ Wₖ z + Σₖ ωₖ bₖ: it is applied as fast as any one of them. The weights ω, and whatever
+follows the mean, are fitted on the scores of rows that the members were not fitted on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, Indices, Vector, in_library_of, namespace, to_numpy
+from refocal.engine import Block, Dataset
+from refocal.fitting import affine
+from refocal.fitting.affine import EXACT, TIGHT, Features, Recipe, Scaling
+from refocal.maps.steps import features, keep_top
+
+FIXED = ("temperature", "none", "shares")
+"""The members that are not fitted by a ridge."""
+
+
+class WeightSettings(NamedTuple):
+    """How the weights are found; settled on real data sets and networks (benchmarks/results/arena.md)."""
+
+    pseudo_rows: float = 8.0
+    """The pseudo-counts of all weights together."""
+    temperature: float = 4.0
+    """The pseudo-count of temperature scaling relative to that of others."""
+    log_temperature_deviation: float = math.log(2.0)
+    """How far from 0 the logarithm of the temperature lies where no calibration has 60 % of its pseudo-count: scores
+    that are far too large, as those of naive Bayes, would have an effect by the smallest weight."""
+    rows_per_entry: float = 20.0
+    """With fewer rows for each entry of the matrix, it has a smaller pseudo-count in proportion."""
+    max_entries: int = 1 << 17
+    """The most scores of a member, in rows times classes, that the weights are fitted on."""
+    min_rows: int = 500
+    max_rows: int = 5_000
+    """The most rows that the weights are fitted on, with many classes and with few."""
+    least_weight: float = 0.02
+    """Members of less weight are left out."""
+
+
+WEIGHTS = WeightSettings()
+
+
+def recipes_for(n_rows: int, n_classes: int) -> list[Recipe]:
+    """The vector, and the matrix if there are enough rows: one for each entry, and with many classes 20.
+
+    The limit of many classes is one of time: a pass over the rows takes as many operations as a matrix has entries.
+    """
+    return [affine.VECTOR, affine.MATRIX] if n_rows >= rows_for_matrix(n_classes) else [affine.VECTOR]
+
+
+def rows_for_matrix(n_classes: int) -> int:
+    """From how many rows on the matrix is among the members."""
+    many_classes = 30
+    return int((1 if n_classes < many_classes else WEIGHTS.rows_per_entry) * n_classes**2)
+
+
+class Members:
+    """The members of the mean: their fits to all rows, and their scores (N, C) for rows left out."""
+
+    def __init__(self, rows: Block, temperature: float, fold: Indices) -> None:
+        self.rows = rows
+        self.temperature = temperature
+        self.fold = fold
+        self.recipes = recipes_for(rows.n_rows, rows.n_classes)
+        self.names = (*FIXED, *(recipe.name for recipe in self.recipes))
+        self._z = _features(rows, temperature)
+        self.scalings = list(affine.fit_scalings(rows, self.recipes, TIGHT, temperature=temperature))
+        self._scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
+        labels = to_numpy(rows.labels)
+        by_fold = [
+            log_shares(labels[fold != i], rows.weights[fold != i], rows.n_classes) for i in range(fold.max() + 1)
+        ]
+        self._log_shares = np.stack(by_fold)
+
+    def scores(self, member: int, index: Any = slice(None)) -> Array:
+        """The scores of one member for some rows left out."""
+        if member == 0:
+            return self._z[index]
+        if member == 1:
+            return self.temperature * self._z[index]
+        if member == 2:
+            return in_library_of(self._z, self._log_shares[self.fold[index]])
+        return self._scores[member - len(FIXED)][index]
+
+    @property
+    def pseudo_counts(self) -> Vector:
+        """The pseudo-counts of the weights: temperature scaling has most, a matrix on few rows least."""
+        of_matrix = min(1.0, self.rows.n_rows / (WEIGHTS.rows_per_entry * self.rows.n_classes**2))
+        of_none = np.exp(-0.5 * (np.log(self.temperature) / WEIGHTS.log_temperature_deviation) ** 2)
+        counts = [WEIGHTS.temperature, of_none, 1.0, *[1.0, of_matrix][: len(self.recipes)]]
+        return np.asarray(WEIGHTS.pseudo_rows * np.array(counts) / np.sum(counts))
+
+    def stacked(self) -> NDArray[np.float64]:
+        """The scores of all members (K, N, C) for rows left out, as NumPy arrays; few rows, or some of many."""
+        members = [to_numpy(self.scores(i, self.some)) for i in range(len(self.names))]
+        lowest = -1e4  # of a class that cannot occur: its probability is 0, and its score times that too
+        return np.maximum(np.stack(members).astype(np.float64), lowest)
+
+    @property
+    def some(self) -> slice:
+        """All rows, or every n-th where there are many."""
+        max_rows = np.clip(WEIGHTS.max_entries // self.rows.n_classes, WEIGHTS.min_rows, WEIGHTS.max_rows)
+        return slice(None, None, -(-self.rows.n_rows // int(max_rows)))
+
+    def mean_scores(self, omega: Vector, *, order_preserving: bool) -> Array:
+        """The scores of the mean for rows left out; -inf where a logit is."""
+        xp = namespace(self._z)
+        of_temperature, of_none, of_shares, *others = omega.tolist()
+        mean = (of_temperature + of_none * self.temperature) * self._z
+        if of_shares > 0.0:
+            mean += xp.astype(of_shares * self.scores(2), mean.dtype, copy=False)
+        for share, scores in zip(others, self._scores, strict=True):
+            if share > 0.0:
+                mean += share * scores
+        if xp.any(xp.min(self.rows.logits, axis=-1) == -xp.inf):
+            mean = xp.where(self.rows.logits == -xp.inf, -xp.inf, mean)
+        if not order_preserving:
+            return mean
+        return keep_top(xp, mean, xp.argmax(self.rows.logits, axis=-1, keepdims=True))
+
+    def mean_scaling(self, omega: Vector, whole: Dataset) -> Scaling:
+        """The mean of the members as one scaling; members that were fitted on a sample are fitted on all rows first."""
+        shares = dict(zip(self.names, omega.tolist(), strict=True))
+        scalings = [scaling for scaling in self.scalings if shares[scaling.recipe.name] > 0.0]
+        if whole is not self.rows:
+            # Rows outside the sample are not summed in the order of their keys: an exact end hides what that changes.
+            recipes = [scaling.recipe for scaling in scalings]
+            fits = affine.fit_scalings(whole, recipes, EXACT, temperature=self.temperature, starts=scalings)
+            scalings = list(fits)
+        n_classes = self.rows.n_classes
+        is_matrix = any(scaling.recipe.shape == "matrix" for scaling in scalings)
+        identity = np.eye(n_classes) if is_matrix else np.ones(n_classes)
+        weights = (shares["temperature"] + shares["none"] * self.temperature) * identity
+        labels = to_numpy(self.rows.labels)
+        intercept = shares["shares"] * log_shares(labels, self.rows.weights, n_classes)
+        for scaling in scalings:
+            share = shares[scaling.recipe.name]
+            own = np.diag(scaling.weights) if is_matrix and scaling.weights.ndim == 1 else scaling.weights
+            weights = weights + share * own
+            intercept = intercept + share * scaling.intercept
+        return Scaling(
+            Recipe("tempered", "matrix" if is_matrix else "vector"),
+            self.temperature,
+            weights,
+            intercept - intercept.mean(),
+            float("nan"),
+            converged=all(scaling.converged for scaling in scalings),
+            passes=sum(scaling.passes for scaling in scalings),
+        )
+
+
+def without_smallest(omega: Vector) -> Vector:
+    """Weights with those that are negligible set to 0: without a matrix the mean is applied by the fast kernels."""
+    kept = np.where(omega < WEIGHTS.least_weight, 0.0, omega)
+    return np.asarray(kept / kept.sum())
+
+
+def log_shares(labels: Indices, weight: Vector, n_classes: int) -> Vector:
+    """The logarithm of the share of each class, as if each had been seen half a time more."""
+    count = np.bincount(labels, weights=weight, minlength=n_classes) + 0.5
+    return np.asarray(np.log(count / count.sum()))
+
+
+def _features(rows: Block, temperature: float) -> Array:
+    """The features of all rows, which are cached for the fits unless they are on a GPU."""
+    if rows.on_gpu:
+        return features(namespace(rows.logits), rows.logits, "tempered", temperature)
+    return Features("tempered", temperature).of(rows)

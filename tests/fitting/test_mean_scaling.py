@@ -1,0 +1,72 @@
+"""The mean of scalings: one scaling again, without a cliff where rows are few."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from refocal import AutoCalibration, TemperatureScaling
+from refocal.engine import Block
+from refocal.fitting import affine
+from refocal.fitting.mean_scaling import Members, log_shares, without_smallest
+from refocal.fitting.temperature import newton_temperature
+
+
+def sample(n_rows, n_classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    log_p = log_softmax(2.0 * rng.normal(size=(n_rows, n_classes)), axis=1)
+    return log_p, np.argmax(log_p + rng.gumbel(size=log_p.shape), axis=1)
+
+
+def test_the_mean_of_scalings_is_one_scaling():
+    log_p, labels = sample(400)
+    logits = 1.7 * log_p + np.arange(4)
+    rows = Block(logits, labels)
+    temperature = newton_temperature(rows).temperature
+    members = Members(rows, temperature, affine.random_folds(rows, 5, 0))
+    omega = np.full(len(members.names), 1.0 / len(members.names))
+    mean = members.mean_scaling(omega, rows)
+    z = log_softmax(logits / temperature, axis=1)
+    scores = [z, logits, np.broadcast_to(log_shares(labels, np.ones(400), 4), z.shape)]
+    scores += [scaling.step().of_features(z) for scaling in members.scalings]
+    expected = log_softmax(sum(log_softmax(member, axis=1) for member in scores) / len(scores), axis=1)
+    np.testing.assert_allclose(log_softmax(mean.step().of_features(z), axis=1), expected, atol=1e-5)
+
+
+def test_scores_of_rows_left_out_do_not_know_their_labels():
+    log_p, labels = sample(100)
+    rows = Block(log_p, labels)
+    fold = affine.random_folds(rows, 5, 0)
+    other = labels.copy()
+    other[fold == 2] = (other[fold == 2] + 1) % 4
+    members, changed = (Members(Block(log_p, given), 1.0, fold) for given in (labels, other))
+    for i in range(2, len(members.names)):
+        change = np.abs(softmax(members.scores(i), axis=1) - softmax(changed.scores(i), axis=1))
+        # The fits start from those of all rows, and end within a tolerance of their own.
+        assert change[fold == 2].max() < 0.005
+        assert change[fold == 1].max() > 0.04
+
+
+def test_members_of_small_weight_are_left_out():
+    np.testing.assert_allclose(without_smallest(np.array([0.01, 0.39, 0.6])), [0.0, 39 / 99, 60 / 99])
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_there_is_no_cliff_at_100_rows(n_classes):
+    """Intercepts that are needed are fitted to 99 rows as to 100."""
+    new, _ = sample(3000, n_classes, seed=1)
+    shift = np.linspace(-2.0, 2.0, n_classes)
+
+    def excess(calibrator, log_p, labels):
+        p = calibrator.fit(log_p + shift, labels).predict_log_proba(new + shift)
+        return np.mean(np.sum(np.exp(new) * (new - p), axis=1))
+
+    of_99, of_100, by_temperature = [], [], []
+    for seed in range(2, 6):
+        log_p, labels = sample(100, n_classes, seed)
+        of_99.append(excess(AutoCalibration(), log_p[:99], labels[:99]))
+        of_100.append(excess(AutoCalibration(), log_p, labels))
+        by_temperature.append(excess(TemperatureScaling(), log_p, labels))
+    assert np.mean(of_99) == pytest.approx(np.mean(of_100), rel=0.3)
+    assert np.mean(of_99) < 0.35 * np.mean(by_temperature)

@@ -1,0 +1,115 @@
+"""The mean of curves of two classes: its members, what few rows support, and what it reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from sklearn.isotonic import IsotonicRegression
+
+from refocal import AutoCalibration
+from refocal.errors import FitWarning
+from refocal.fitting import two_classes
+from refocal.fitting.two_classes import MemberProbabilities, fit_isotonic, fit_members, fit_two_classes, log_losses
+from refocal.maps.curves import Pieces
+
+
+def sample(n_rows, seed=0, slope=1.0, intercept=0.0):
+    rng = np.random.default_rng(seed)
+    x = 2.0 * rng.normal(size=n_rows)
+    return x, rng.random(n_rows) < expit(slope * x + intercept)
+
+
+def test_isotonic_blocks_follow_laplaces_rule():
+    x, is_class = sample(200)
+    curve = fit_isotonic(x, is_class, np.ones(200))
+    blocks = IsotonicRegression().fit_transform(x, is_class)
+    for value in np.unique(blocks):
+        inside = blocks == value
+        if inside.sum() > 20:  # small blocks at the ends may be put together
+            p = (is_class[inside].sum() + 1.0) / (inside.sum() + 2.0)
+            assert curve(np.array([x[inside].mean()]))[0] == pytest.approx(logit(p), abs=1e-9)
+
+
+def test_every_member_recovers_what_it_is_made_for():
+    x, _ = sample(20_000)
+    rng = np.random.default_rng(1)
+    truths = {
+        "line": 0.5 * x - 1.0,
+        "beta": 0.5 * np.logaddexp(0.0, x) - 1.5 * np.logaddexp(0.0, -x) + 0.2,
+        "probability": 4.0 * expit(x) - 2.5,
+    }
+    for name, truth in truths.items():
+        curve = fit_members(x, rng.random(20_000) < expit(truth), np.ones(20_000))[two_classes.MEMBERS.index(name)]
+        inside = np.abs(x) < 4.0
+        assert np.sqrt(np.mean((curve(x) - truth)[inside] ** 2)) < 0.12, name
+
+
+def test_the_table_is_the_mean():
+    x, is_class = sample(600, slope=0.5, intercept=1.0)
+    fold = np.arange(600) % 5
+    fit = fit_two_classes(x, is_class, np.ones(600), fold)
+    at = np.linspace(-8.0, 8.0, 301)
+    curves = fit_members(x, is_class, np.ones(600))
+    exact = fit.mean.of(MemberProbabilities.of(np.stack([curve(at) for curve in curves])))
+    np.testing.assert_allclose(Pieces.of(fit.pieces).apply(np, at[:, None])[:, 0], exact, atol=0.03)
+
+
+def test_scores_that_are_right_are_hardly_changed():
+    """The mean stays between the truth and a line fitted to few rows."""
+    lost = []
+    for seed in range(10):
+        x, is_class = sample(200, seed)
+        p = AutoCalibration(input="log-odds").fit(x, is_class).predict_proba(x)[:, 1]
+        truth = expit(x)
+        lost.append(np.mean(truth * np.log(truth / p) + (1.0 - truth) * np.log((1.0 - truth) / (1.0 - p))))
+    assert np.mean(lost) < 0.7 / 200  # a line alone loses 1/n, two parameters
+
+
+def test_extreme_scores_say_no_more_than_the_rows_support():
+    """Naive Bayes: log-odds to ±900 that are right in four of five rows."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=500)
+    right = rng.random(500) < 0.8
+    scores = np.where(right == (labels == 1), 1.0, -1.0) * rng.uniform(1.0, 900.0, size=500)
+    fitted = AutoCalibration(input="log-odds").fit(scores[:400], labels[:400])
+    p = fitted.predict_proba(np.array([-900.0, 900.0]))[:, 1]
+    np.testing.assert_allclose(p, [0.2, 0.8], atol=0.12)
+    loss = log_losses(logit(fitted.predict_proba(scores[400:])[:, 1]), labels[400:] == 1).mean()
+    assert loss < 0.6
+
+
+@pytest.mark.parametrize("n_events", [1, 3, 5])
+def test_few_events_are_warned_of_whatever_the_rows(n_events):
+    x, _ = sample(200)
+    labels = (np.argsort(np.argsort(-x)) < n_events).astype(int)
+    with pytest.warns(FitWarning, match=f"Only {n_events} of 200 rows are of class 1"):
+        AutoCalibration(input="log-odds").fit(x, labels)
+
+
+def test_the_log_loss_of_rows_left_out_is_unbiased():
+    """On average over fits, to half a standard error of one; the sample's own luck is taken out by the truth."""
+    n_rows = 300
+    new = sample(20_000, seed=99)[0]
+    truth = expit(new)
+    entropy = -np.mean(truth * np.log(truth) + (1.0 - truth) * np.log1p(-truth))
+    excess = []
+    for seed in range(12):
+        x, is_class = sample(n_rows, seed)
+        fitted = AutoCalibration(input="log-odds").fit(1.5 * x + 0.5, is_class)
+        p = fitted.predict_proba(1.5 * new + 0.5)[:, 1]
+        expected = -np.mean(truth * np.log(p) + (1.0 - truth) * np.log1p(-p))
+        luck = log_losses(x, is_class).mean() - entropy
+        excess.append(fitted.choice_["log_loss_out_of_fold"]["mean"] - luck - expected)
+    half_a_standard_error = 0.5 * log_losses(*sample(n_rows)).std() / np.sqrt(n_rows)
+    assert abs(np.mean(excess)) < half_a_standard_error
+
+
+def test_a_row_less_changes_little():
+    x, is_class = sample(500, slope=0.7)
+    whole = AutoCalibration(input="log-odds").fit(x, is_class).predict_proba(x)
+    moved = [
+        np.abs(AutoCalibration(input="log-odds").fit(np.delete(x, i), np.delete(is_class, i)).predict_proba(x) - whole)
+        for i in range(0, 500, 50)
+    ]
+    assert np.median([change.max() for change in moved]) < 0.05

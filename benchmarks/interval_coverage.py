@@ -351,21 +351,25 @@ def go_on(folder: Path, seconds: float, n_runs: int, only: Callable[[Setting], b
             return
 
 
-def page(folder: Path) -> str:
-    """The tables, one for each number of classes and way of sampling."""
+def page(folder: Path, least: int) -> str:
+    """The tables, one for each number of classes and way of sampling, of settings with so many runs at least."""
     found = {}
     for setting in settings():
         path = folder / f"{setting.name}.json"
-        if path.exists():
-            found[setting] = json.loads(path.read_text())
-    least = min(counts["runs"] for counts in found.values())
+        counts = json.loads(path.read_text()) if path.exists() else {"runs": 0}
+        if counts["runs"] >= least:
+            found[setting] = counts
+    n_missing = len(settings()) - len(found)
     lines = [
         "# How often 95 % intervals cover",
         "",
         f"`python benchmarks/interval_coverage.py`, which says what models and rows are: at least {least} runs a cell,",
-        f"in %. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less.",
+        f"in %. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less;",
+        "cells of one N have their draws in common.",
         f"Cells below {LEAST} are in bold and explained [below](#what-is-out-of-scope).",
     ]
+    if n_missing:
+        lines.append(f"{len(found)} of {len(settings())} settings were run so far; the others are left out.")
     for n_classes in (2, 10):
         for scheme in SCHEMES:
             chosen = [s for s in found if s.n_classes == n_classes and s.scheme == scheme]
@@ -376,7 +380,9 @@ def page(folder: Path) -> str:
             heads = [f"{SLOPES[s.model]:g}, {s.n_rows:,}" for s in chosen]
             lines += ["| a, N | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
             for name in names:
-                cells = [_cell(found[s]["covered"].get(name)) for s in chosen]
+                cells = [_cell(found[s]["covered"].get(name), least) for s in chosen]
+                if set(cells) == {"–"}:
+                    continue
                 lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -385,8 +391,8 @@ LEAST = 92.0
 """Coverage in % below which a cell must be named in the docs."""
 
 
-def _cell(counted: list[int] | None) -> str:
-    if counted is None:
+def _cell(counted: list[int] | None, least: int) -> str:
+    if counted is None or counted[1] < least:
         return "–"
     share = 100.0 * counted[0] / counted[1]
     return f"**{share:.1f}**" if share < LEAST else f"{share:.1f}"
@@ -404,7 +410,7 @@ if __name__ == "__main__":
     if options.write:
         own_words = PAGE.read_text() if PAGE.exists() else ""
         _, mark, remarks = own_words.partition("\n## What is out of scope")
-        PAGE.write_text(page(options.folder) + (mark + remarks if mark else ""))
+        PAGE.write_text(page(options.folder, options.runs) + (mark + remarks if mark else ""))
     else:
         go_on(
             folder=options.folder,

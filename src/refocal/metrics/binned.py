@@ -23,11 +23,13 @@ from refocal.metrics.bins import (
     parts_by_label,
     rank,
 )
+from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError, smoothed
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
+from refocal.rows.predictions import unit
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
@@ -151,16 +153,25 @@ def _classwise_model(
 ) -> ErrorModel | None:
     """The bins of all classes; every class has the same weight, so that the mean of l1 errors is that of all bins.
 
-    Of two classes that of class 0 is the same error once more.
+    A mistake moves two classes, that of the label and that predicted for it, so that errors of classes go together: the
+    variance is that of the sum over classes. Of two classes that of class 0 is the same error once more.
     """
     if norm != "l1":
         return None
     if rows.binary or rows.n_classes == 2:
         p, happened = rows.event(1)
         return _norm_model(make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy), norm)
-    options: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy}
-    parts = [make_bins(p, occurs, rows.weight, **options) for p, occurs in rows.events(range(rows.n_classes))]
-    return _model_of_parts(parts, norm)
+    parts = []
+    influence = np.zeros(len(rows.labels))
+    for p, occurs in rows.events(range(rows.n_classes)):
+        bins = make_bins(p, occurs, rows.weight, n_bins=n_bins, strategy=strategy)
+        parts.append(bins)
+        cell = np.empty(len(influence), dtype=np.int64)
+        cell[np.argsort(unit(p), kind="stable")] = np.repeat(np.arange(len(bins.weight)), bins.count)
+        # The error Σ share |gap| of a class is the mean of sign(gap) · (p - y) over rows.
+        influence += np.sign(bins.gap)[cell] * (unit(p) - to_numpy(occurs)) / rows.n_classes
+    model = _model_of_parts(parts, norm)
+    return None if model is None else model._replace(total_variance=float(variance_of_mean(influence, rows.weight)))
 
 
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:

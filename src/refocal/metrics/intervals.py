@@ -311,6 +311,8 @@ class ErrorModel(NamedTuple):
     """The measured value, where it is not the statistic of the cells."""
     seen: Vector | None = None
     """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
+    total_variance: float | None = None
+    """The variance of the error to the first order, where rows have a part in several cells."""
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
 
@@ -334,13 +336,17 @@ class ErrorModel(NamedTuple):
         """The variance of the error, to the first order, beyond that of outcomes in their cells.
 
         Of plain rows it is small. Where weights depend on the label, rows that missed weigh more or less than those
-        that did not, and it is not.
+        that did not, and it is not; nor where a row has a part in the cells of several classes.
         """
         cells = self.cells
         slope, rest = self.slopes()
         # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
         noise_of_zero = slope * cells.rate
         noise_of_one = noise_of_zero - slope
+        if self.total_variance is not None:
+            of_outcomes = (cells.squared_weight - cells.squared_correct) @ np.square(noise_of_zero)
+            of_outcomes += cells.squared_correct @ np.square(noise_of_one)
+            return max(self.total_variance - float(of_outcomes) / float(cells.weight.sum()) ** 2, 0.0)
         squares_of_zero = np.square(noise_of_zero + rest) - np.square(noise_of_zero)
         squares_of_one = np.square(noise_of_one + rest) - np.square(noise_of_one)
         of_zeros = (cells.squared_weight - cells.squared_correct) @ squares_of_zero

@@ -9,7 +9,7 @@ from refocal import LogisticCalibration, metrics
 from refocal.monitor import CalibrationMonitor
 from refocal.shift import update
 
-# %% Stands for your service: 400 predictions a day that share a day's luck, too low from the 19th on
+# %% Stands for your service: 400 predictions a day, too low from the 19th on
 rng = np.random.default_rng(0)
 days = [str(np.datetime64("2026-05-01") + day) for day in range(60)]
 log_odds = rng.normal(-1.0, 1.0, size=(60, 400))

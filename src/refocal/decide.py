@@ -173,9 +173,9 @@ def _class_names(rows: Any, probabilities: Any) -> Sequence[Any] | None:
 
 def check_costs(costs: Any, n_classes: int, function: str, class_names: Sequence[Any] | None = None) -> Vector:
     """A matrix of finite costs with a row for each class; rows of a data frame are matched with named classes."""
-    rows = getattr(costs, "index", None)
-    if class_names is not None and rows is not None and getattr(rows.dtype, "kind", "O") not in "iu":
-        order = column_order([str(name) for name in rows], [str(name) for name in class_names], function)
+    is_named = hasattr(costs, "iloc") and costs.index.dtype.kind not in "iu"
+    if class_names is not None and is_named:
+        order = column_order([str(name) for name in costs.index], [str(name) for name in class_names], function)
         costs = costs if order is None else costs.iloc[order]
     table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
 
     from refocal.nn import CalibrationLayer
-    from refocal.shift import Adaptation
+    from refocal.shift.shares import Adaptation
 
 
 # The weight, in rows, that some calibrators spread over all classes so that no probability is 0.

@@ -84,7 +84,7 @@ class AutoCalibration(CrossFitted):
     >>> labels = np.argmax(log_p + [1.0, 0.0, 0.0, -1.0] + rng.gumbel(size=log_p.shape), axis=1)
     >>> calibrator = AutoCalibration().fit(3.0 * log_p, labels)
     >>> max(calibrator.choice_["weights"], key=calibrator.choice_["weights"].get)
-    'vector 1'
+    'matrix 0.03'
     >>> print(calibrator.report_.splitlines()[0][:32])
     A mean of scalings was fitted: t
     """

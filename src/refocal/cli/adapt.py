@@ -70,7 +70,7 @@ def adapt(
     if not found.refused:
         adapted.save(output)
     if report is not None:
-        refocal.report.write_adaptation_page(found, report, title=calibrator.stem)
+        refocal.report.page.write_adaptation_page(found, report, title=calibrator.stem)
     result({**found.to_dict(), "output": None if found.refused else str(output)})
     table = refocal.report.details.shares_table(found)
     print_table([*table[0]], table[:SHOWN])

@@ -224,7 +224,7 @@ def _backtest(
             batches[day] = rows.take(np.flatnonzero(days == day))
     found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=delay)
     if output is not None:
-        refocal.report.write_backtest_page(found, output)
+        refocal.report.page.write_backtest_page(found, output)
     if recalibrated is not None and fitted is not None:
         found.calibrator(fitted).save(recalibrated)
     result(found.to_dict())

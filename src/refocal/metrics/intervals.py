@@ -271,7 +271,7 @@ class MeanSummary:
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         error = math.sqrt(variance_of_mean(self.terms - other.terms, self.weight, self.clusters))
-        return normal_difference(self.value, other.value, error, level, number_of(self.clusters, self.weight))
+        return normal_difference(self.value, other.value, error, level, number_of(self.clusters))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -570,7 +570,7 @@ def mean_bias_interval(
         return interval_of_shift(cells, level)
     variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
     variance_of_units = variance if math.isfinite(variance) else None
-    return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters, rows.weight))
+    return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters))
 
 
 def interval_of_shift(

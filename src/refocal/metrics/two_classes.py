@@ -340,7 +340,7 @@ class BiasSummary(InfluenceSummary):
             value=mean(terms, rows.weight),
             influence=influences_of_units(terms, rows.weight, rows.clusters),
             limits=(-1.0, 1.0),
-            n_clusters=number_of(rows.clusters, rows.weight),
+            n_clusters=number_of(rows.clusters),
             cells=bins_of(rows, n_bins=n_cells),
         )
 
@@ -362,7 +362,7 @@ def _summary_of(
         influence=influences_of_units(influence, rows.weight, rows.clusters),
         limits=limits,
         form=metric.form,
-        n_clusters=number_of(rows.clusters, rows.weight),
+        n_clusters=number_of(rows.clusters),
     )
 
 

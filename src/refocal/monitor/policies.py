@@ -53,7 +53,11 @@ class Policy(ABC):
 
 @dataclass
 class Keep(Policy):
-    """Nothing is changed."""
+    """Nothing is changed.
+
+    >>> Keep().name
+    'keep'
+    """
 
     name: str = "keep"
 
@@ -72,7 +76,11 @@ class Keep(Policy):
 
 @dataclass
 class Window(Policy):
-    """A refit on the last batches, of the intercepts alone or also of the slope."""
+    """A refit on the last batches, of the intercepts alone or also of the slope.
+
+    >>> Window(14).name, Window(30, intercept_only=True).name
+    ('refit, last 14', 'intercept, last 30')
+    """
 
     n_batches: int = 30
     intercept_only: bool = False
@@ -105,7 +113,11 @@ class Window(Policy):
 
 @dataclass
 class Forgetting(Policy):
-    """All batches in one pass, older ones with less weight, in bounded memory."""
+    """All batches in one pass, older ones with less weight, in bounded memory.
+
+    >>> Forgetting(10.0).name
+    'online, half-life 10'
+    """
 
     half_life: float = 20.0
     prior: Prior = field(default_factory=Prior)
@@ -131,7 +143,11 @@ class Forgetting(Policy):
 
 @dataclass
 class AtAlarm(Policy):
-    """A refit on the batches since the change, when a monitor raises an alarm; the monitor then starts anew."""
+    """A refit on the batches since the change, when a monitor raises an alarm; the monitor then starts anew.
+
+    >>> AtAlarm(alpha=0.01).name
+    'refit at an alarm'
+    """
 
     alpha: float = 0.05
     most_batches: int = 60
@@ -192,7 +208,11 @@ def fitted_on(
 
 
 def usual_policies() -> list[Policy]:
-    """Those that a backtest compares unless it is told which."""
+    """Those that a backtest compares unless it is told which.
+
+    >>> [policy.name for policy in usual_policies()][:3]
+    ['keep', 'intercept, last 30', 'refit, last 14']
+    """
     return [
         Keep(),
         Window(30, intercept_only=True),

@@ -4,8 +4,6 @@ from refocal.report.figures import plot_comparison, plot_confidence, plot_reliab
 from refocal.report.page import (
     render,
     render_monitor,
-    write_adaptation_page,
-    write_backtest_page,
     write_monitor_page,
     write_report,
 )
@@ -17,8 +15,6 @@ __all__ = [
     "plot_surface",
     "render",
     "render_monitor",
-    "write_adaptation_page",
-    "write_backtest_page",
     "write_monitor_page",
     "write_report",
 ]

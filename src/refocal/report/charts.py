@@ -17,7 +17,8 @@ from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import BALANCE, NAMED
 from refocal.metrics import METRICS, Interval
-from refocal.monitor import Backtest, CalibrationMonitor, WindowSummary
+from refocal.monitor import CalibrationMonitor, WindowSummary
+from refocal.monitor.backtest import Backtest
 from refocal.report.details import CONFIDENCE, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.

@@ -15,8 +15,12 @@ from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
-from refocal.monitor import Alarm, Backtest, CalibrationMonitor, ExpectedPerformance, WindowSummary
-from refocal.shift import Adaptation, Performance
+from refocal.monitor import CalibrationMonitor, WindowSummary
+from refocal.monitor.advice import ExpectedPerformance
+from refocal.monitor.backtest import Backtest
+from refocal.monitor.history import Alarm
+from refocal.shift.performance import Performance
+from refocal.shift.shares import Adaptation
 
 
 class Terms(NamedTuple):

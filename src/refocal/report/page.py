@@ -15,9 +15,10 @@ from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.errors import DataError, ShapeError
 from refocal.evaluate import Evaluation, check_requirements, summary
-from refocal.monitor import Backtest, CalibrationMonitor
+from refocal.monitor import CalibrationMonitor
+from refocal.monitor.backtest import Backtest
 from refocal.report import charts, details
-from refocal.shift import Adaptation
+from refocal.shift.shares import Adaptation
 
 ENVIRONMENT = environment("report/templates")
 # What the templates read an evaluation with.

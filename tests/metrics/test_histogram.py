@@ -9,8 +9,11 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
+from refocal.metrics.bins import bins_of
 from refocal.metrics.histogram import _compensated_add
 from refocal.metrics.histogram_cells import Cells, ordered_key
+from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.reliability import curve_of
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
 
@@ -449,8 +452,12 @@ def test_weights_reach_the_curve_and_the_widths():
     p[p * 4 % 1 == 0] = 0.3  # none lies on an edge
     found = CalibrationHistogram().update(y, p, sample_weight=w).compute(n_bins=10)
     expected = reliability_curve(y, p, n_bins=10, sample_weight=w)
-    for name in ("count", "weight", "confidence", "accuracy", "low", "high"):
+    for name in ("count", "weight", "confidence", "accuracy"):
         np.testing.assert_allclose(getattr(found.curve, name), getattr(expected, name), rtol=1e-9)
+    # A histogram has no rows: its intervals are those of the sums of its bins.
+    of_sums = curve_of(bins_of(read_probabilities(y, p, w, "f"), n_bins=10), 0.95)
+    for name in ("low", "high"):
+        np.testing.assert_allclose(getattr(found.curve, name), getattr(of_sums, name), rtol=1e-9)
     for flags, widths in ((y == 1, found.right), (y == 0, found.wrong)):
         counted, _ = np.histogram(p[flags].astype(np.float64), 20, (0.0, 1.0), weights=w[flags])
         np.testing.assert_allclose(widths, counted, rtol=1e-9)

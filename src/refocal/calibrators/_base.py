@@ -85,8 +85,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     needs_groups: ClassVar[bool] = False
     """Whether `fit` and the predicting methods also take the groups of the rows."""
 
-    chooses: ClassVar[bool] = False
-    """Whether its map is one of several, chosen by the rows of the fit."""
+    averages: ClassVar[bool] = False
+    """Whether it is a mean of methods, as flexible as the rows of the fit allow."""
 
     def fit(
         self,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp, xlogy
 
-from refocal._arrays import namespace, to_numpy
+from refocal._arrays import Indices, namespace, to_numpy
 from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
@@ -115,7 +116,9 @@ class AutoCalibration(CrossFitted):
         else:
             chain, choice = self._many_classes(whole, rows, references[UNCALIBRATED])
         sentences = _sentences(rows, choice, references)
-        warnings = _warnings(rows, choice, references)
+        warnings = _reference_warnings(choice, references)
+        if isinstance(whole, Block):  # the labels of other rows are not in memory
+            warnings += _event_warnings(np.bincount(to_numpy(whole.labels), minlength=whole.n_classes), dataset.classes)
         for warning in warnings:
             warn(f"{type(self).__name__}.fit: {warning}", FitWarning)
         return Fitted(chain, notes={"scaling": choice, "sentences": sentences + warnings})
@@ -262,9 +265,8 @@ def _references(rows: Block) -> dict[str, float]:
     return {UNCALIBRATED: before, "predicting the share of each class": by_share}
 
 
-def _warnings(rows: Block, choice: dict[str, Any], references: dict[str, float]) -> list[str]:
-    """Warnings about references that the result is worse than, and about classes that hardly occur."""
-    few_events = 10  # below it even the share of a class is known to no better than about a third
+def _reference_warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
+    """Warnings about references that the result is worse than."""
     warnings = []
     if "log_loss_out_of_fold" in choice:
         log_loss = choice["log_loss_out_of_fold"]["mean"]
@@ -277,12 +279,33 @@ def _warnings(rows: Block, choice: dict[str, Any], references: dict[str, float])
             warnings.append(
                 f"On {where} the log-loss, {log_loss:.4f}, is higher than that of {reference}, {value:.4f}."
             )
-    if rows.n_classes == 2:
-        count = np.bincount(to_numpy(rows.labels), minlength=2)
-        rarer = int(count.argmin())
-        if count[rarer] < few_events:
-            warnings.append(
-                f"Only {count[rarer]} of {rows.n_rows:,} rows are of class {rarer}: probabilities that are calibrated "
-                f"on fewer than {few_events} are uncertain, however many rows there are of the other class."
-            )
     return warnings
+
+
+def _event_warnings(count: Indices, classes: NDArray[Any] | None) -> list[str]:
+    """A warning about classes that hardly occur, from the number of rows of each, by their names if they have any.
+
+    >>> _event_warnings(np.array([3, 100, 97]), np.array(["hail", "rain", "sun"]))[0][:55]
+    "Only 3 of 200 rows are of class 'hail': probabilities t"
+    """
+    few_events = 10  # below it even the share of a class is known to no better than about a third
+    most_named = 3
+    n_rows = int(count.sum())
+    n_classes = len(count)
+    # Of many classes each has few rows if there are few in all, which is no property of a class; and a class that does
+    # not occur may be one that cannot.
+    if n_classes > 2 and n_rows < few_events * n_classes:
+        return []
+    least = 0 if n_classes == 2 else 1
+    rare = np.flatnonzero((count >= least) & (count < few_events))
+    if len(rare) == 0:
+        return []
+    rare = rare[np.argsort(count[rare], kind="stable")]
+    names = list(range(n_classes)) if classes is None else classes.tolist()
+    parts = [f"{count[i]} of {n_rows:,} rows are of class {names[i]!r}" for i in rare[:most_named]]
+    n_others = len(rare) - len(parts)
+    others = f", and as few of {n_others:,} more" if n_others else ""
+    return [
+        f"Only {', '.join(parts)}{others}: probabilities that are calibrated on fewer than {few_events} rows of a "
+        "class are uncertain, however many rows there are of others."
+    ]

@@ -80,7 +80,7 @@ def names_of_column(
 def _name(value: Any) -> str:
     """A value as text, empty if missing.
 
-    Whole numbers are written without a point; a missing one in their column makes floats of them.
+    Whole numbers, which a missing one in their column makes floats, are written without a point.
     """
     if isinstance(value, bytes):
         value = value.decode()

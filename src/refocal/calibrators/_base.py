@@ -194,7 +194,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise LabelError("y", function, expected=expected, got="None")
         options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
         rows = aligned(X, _without_column_axis(y, X), sample_weight, Arguments(), function, **options)
-        scores = read_scores(rows.scores, self.input, "X", function, owner=type(self).__name__)
+        name = type(self).__name__
+        scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
         kind = "probabilities" if self.input == "probabilities" else "logits"
         checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)

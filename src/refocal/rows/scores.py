@@ -62,11 +62,13 @@ def read_scores(
     n_classes: int | None = None,
     renormalise: bool = False,
     owner: str = "",
+    row_numbers: NDArray[np.int64] | None = None,
 ) -> Array:
     """Checked scores (..., C): logits, or probabilities. One number per row of two classes becomes two columns.
 
     Logits keep their precision, and -inf is an ordinary one; NaN, +inf and a row of -inf alone are errors. Rows of
-    probabilities have no NaN, nothing negative, and sum to 1. `n_classes` are those of a fitted calibrator, `owner`.
+    probabilities have no NaN, nothing negative, and sum to 1. `n_classes` are those of a fitted calibrator, `owner`, and
+    `row_numbers` those of the rows as they were given, where some were left out: errors name them.
     """
     check_option(kind, INPUTS, "input", owner or function)
     array = as_array(as_scores(values), argument, function)
@@ -79,7 +81,7 @@ def read_scores(
         return check_probabilities(
             _renormalised(array, argument, function) if renormalise else array, argument, function
         )
-    check_rows(array, argument, function)
+    check_rows(array, argument, function, row_numbers)
     if kind == "logits":
         whole = sum_of_parts(array, argument, function)
         if whole is not None:

@@ -175,7 +175,7 @@ class SmoothCurve:
 
     >>> from refocal.io import Predictions
     >>> from refocal.evaluate import evaluate
-    >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
+    >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 1, 1] * 25)
     >>> curve = evaluate(rows, {}, n_resamples=20).before.curve
     >>> round(curve.probability[-1], 2), round(curve.rate[-1], 2), curve.low[-1] < 0.4 < curve.high[-1]
     (0.4, 0.5, True)

@@ -113,3 +113,12 @@ def test_a_row_less_changes_little():
         for i in range(0, 500, 50)
     ]
     assert np.median([change.max() for change in moved]) < 0.05
+
+
+def test_a_rare_class_is_called_by_its_name():
+    x, _ = sample(200)
+    labels = np.where(np.argsort(np.argsort(-x)) < 4, "fraud", "fair")
+    logits = np.stack([np.zeros(200), -x], axis=1)  # fair, fraud: in the order of their names
+    with pytest.warns(FitWarning, match="Only 4 of 200 rows are of class fraud:"):
+        fitted = AutoCalibration().fit(logits, labels)
+    assert "class fraud" in fitted.report_

@@ -47,7 +47,7 @@ def column_names(scores: Any) -> tuple[Any, ...] | None:
 
 
 def as_scores(scores: Any) -> Any:
-    """What holds the numbers of scores: tables of Arrow and of polars as arrays, all else as it is."""
+    """A table of Arrow as one array (N, C), which no function of arrays reads by itself; all else as it is."""
     if hasattr(scores, "column_names") and hasattr(scores, "to_pydict"):
         return np.column_stack([column.to_numpy(zero_copy_only=False) for column in scores.itercolumns()])
     return scores

@@ -15,6 +15,7 @@ from refocal.cli import options
 from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
+from refocal.rows.labels import label_key
 
 ABSTAINED = "abstain"
 
@@ -82,14 +83,16 @@ def decide(
         raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
         known = raw.labels is not None
-        actions = [rows.name_of(i) for i in range(rows.n_classes)]
+        classes = _names_of_classes(rows, reader)
+        actions = list(classes)
         if costs is not None:
-            table, actions = _in_order_of_rows(table, rows, reader, fitted)
+            table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
         actions += [str(i) for i in range(len(actions), table.shape[1])]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
-    say_read(rows.described())
+    described = rows.source.sentence(classes, rows.positive)
+    say_read(described)
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     measure = refocal.decide.evaluate_decisions
@@ -97,12 +100,12 @@ def decide(
     more: Any = {"abstain": abstain, "sample_weight": rows.weight, "clusters": rows.clusters, "groups": groups}
     reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
-    said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
+    said: dict[str, Any] = {"read": described, "rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
         low = high = said["threshold"] = refocal.decide.optimal_threshold(table)
         if abstain is not None:
             low, high = said["abstain_between"] = refocal.decide.abstention_interval(table, abstain)
-        named = [actions[i] if rows.class_names is not None else f"class {i}" for i in range(2)]
+        named = [f"class {name}" if isinstance(label_key(name), int) else name for name in actions]
         below = f", {named[0]} below {low:.4g}" if low < high else ""
         say(f"{refocal.evaluate.summary.capital(named[1])} is decided from a probability of {high:.4g} on{below}.")
     if known:
@@ -125,10 +128,10 @@ def decide(
         names = {-1: ABSTAINED, **dict(enumerate(actions))}
         decided = [names[action] for action in decisions.action.tolist()]
         shown = range(1, 2) if rows.n_classes == 2 else range(rows.n_classes)
-        columns: dict[str, Any] = {f"p_{rows.name_of(i)}": used[:, i] for i in shown}
+        columns: dict[str, Any] = {f"p_{classes[i]}": used[:, i] for i in shown}
         columns |= {"decision": decided, "expected_cost": decisions.expected_cost}
         kept = labelled(raw, raw.kept, reader)
-        labels = {_label_column(rows, {*kept, *columns}): [rows.name_of(int(label)) for label in rows.labels]}
+        labels = {_label_column(rows, {*kept, *columns}): [classes[label] for label in rows.labels]}
         labels = labels if known else {}
         refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
         said["output"] = str(output)
@@ -173,11 +176,27 @@ def _group_row(group: refocal.decide.GroupDecisions) -> dict[str, str]:
     return cells | {heading: text(rate) for heading, rate in rates.items()}
 
 
+def _names_of_classes(rows: refocal.io.Predictions, reader: refocal.rows.RowReader) -> list[str]:
+    """What the classes are called where decisions and labels are written: as labels call them.
+
+    Columns without names are numbers, from the first label on. Of two classes the positive label may be all that is
+    known; the other class is then called by it too.
+    """
+    if rows.class_names is not None:
+        return list(rows.class_names)
+    positive = reader.positive_label
+    if positive is not None and label_key(positive) not in (0, 1, "True", "False"):
+        return [f"not {positive}", str(positive)]
+    first = reader.first_label or 0
+    return [str(first + i) for i in range(rows.n_classes)]
+
+
 def _in_order_of_rows(
     table: Any,
     rows: refocal.io.Predictions,
     reader: refocal.rows.RowReader,
     calibrator: refocal.calibrators.Calibrator | None,
+    names: list[str],
 ) -> tuple[Any, list[str]]:
     """Costs whose rows are in the order of the calibrator's classes, or of the file's, in that of the rows.
 
@@ -185,13 +204,11 @@ def _in_order_of_rows(
     called as the classes are in the order of the columns.
     """
     from refocal.calibrators.class_order import named_classes
-    from refocal.rows.labels import label_key
 
     counted = [str(i) for i in range(rows.n_classes)]
     known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
     given = [label_key(name) for name in known]
     wanted = [label_key(name) for name in rows.class_names or counted]
-    names = [rows.name_of(i) for i in range(rows.n_classes)]
     if given == wanted or {*given} != {*wanted} or table.shape[0] != len(given):
         return table, names
     order = [given.index(key) for key in wanted]

@@ -521,6 +521,8 @@ def _positive_of_unnamed(
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=_listed([repr(key) for key in keys]))
     negative = next((key for key in keys if key != wanted), None)
+    if negative is None and wanted in (0, 1):  # all labels are positive, and the other class is not in doubt
+        negative = 1 - int(wanted)
     columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
     label_map = LabelMap(2, columns)
     if negative is None or (negative, wanted) == (0, 1):

@@ -14,12 +14,8 @@ from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.run import FileProblem, UsageError
+from refocal.cli.run import ExitCode, FileProblem, UsageError
 from refocal.errors import InputWarning
-
-ALARM = 3
-SHOWN = 10
-LEFT_OUT = ("Brier score", "by chance %")
 
 
 def monitor(
@@ -170,9 +166,11 @@ def monitor(
             "trust": None if trust is None else trust.sentence,
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
+    shown = 10  # periods
+    left_out = ("Brier score", "by chance %")  # columns of the page that the terminal does without
     if history:
-        table = refocal.report.details.periods_table(history[-SHOWN:], watched.compared)
-        print_table([name for name in table[0] if name not in LEFT_OUT], table)
+        table = refocal.report.details.periods_table(history[-shown:], watched.compared)
+        print_table([name for name in table[0] if name not in left_out], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     if watched.n_waiting and watched.expected():
         last = watched.expected()[-1]
@@ -184,7 +182,7 @@ def monitor(
     if output is not None and not history:
         say(f"No {output} yet: a page needs rows with labels.")
     if fail_if_alarm and advice.action == "recalibrate":
-        raise Exit(ALARM)
+        raise Exit(ExitCode.NEGATIVE)
 
 
 def _backtest(

@@ -93,7 +93,8 @@ def decide(
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     measure = refocal.decide.evaluate_decisions
-    more: Any = {"abstain": abstain, "sample_weight": rows.weight, "clusters": rows.clusters}
+    groups = {name: rows.groups[name] for name in scores.groups or ()}
+    more: Any = {"abstain": abstain, "sample_weight": rows.weight, "clusters": rows.clusters, "groups": groups}
     reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
@@ -101,14 +102,20 @@ def decide(
         low = high = said["threshold"] = refocal.decide.optimal_threshold(table)
         if abstain is not None:
             low, high = said["abstain_between"] = refocal.decide.abstention_interval(table, abstain)
-        below = f", class 0 below {low:.4g}" if low < high else ""
-        say(f"Class 1 is decided from a probability of {high:.4g} on{below}.")
+        named = [actions[i] if rows.class_names is not None else f"class {i}" for i in range(2)]
+        below = f", {named[0]} below {low:.4g}" if low < high else ""
+        say(f"{refocal.evaluate.summary.capital(named[1])} is decided from a probability of {high:.4g} on{below}.")
     if known:
         costs_of = [_cost_row(name, each) for name, each in reports.items()]
         print_table(costs_of[0], costs_of)
         *_, last = reports.values()
         action = ABSTAINED if last.fixed_action < 0 else f"action {actions[last.fixed_action]}"
         say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
+        if last.groups:
+            together = f"{len(last.groups)} groups, with 95 % intervals that hold for all of these numbers together:"
+            say(f"Decisions by the {name_of_last(reports)} probabilities in {together}")
+            of_groups = [_group_row(each) for each in last.groups]
+            print_table(of_groups[0], of_groups, ("cost",))
         if rows.clusters is not None:
             n_clusters = len(np.unique(rows.clusters))
             say(f"Intervals rest on {n_clusters:,} clusters ({rows.cluster_name}) of the {len(rows):,} rows.")
@@ -117,13 +124,53 @@ def decide(
     if output is not None:
         names = {-1: ABSTAINED, **dict(enumerate(actions))}
         decided = [names[action] for action in decisions.action.tolist()]
-        columns = {"decision": decided, "expected_cost": decisions.expected_cost}
-        labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
+        shown = range(1, 2) if rows.n_classes == 2 else range(rows.n_classes)
+        columns: dict[str, Any] = {f"p_{rows.name_of(i)}": used[:, i] for i in shown}
+        columns |= {"decision": decided, "expected_cost": decisions.expected_cost}
         kept = labelled(raw, raw.kept, reader)
+        labels = {_label_column(rows, {*kept, *columns}): [rows.name_of(int(label)) for label in rows.labels]}
+        labels = labels if known else {}
         refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+
+
+def _label_column(rows: refocal.io.Predictions, taken: set[str]) -> str:
+    """What the column of the outcomes is called: as in the table that was read, where it is one."""
+    name = rows.source.labels
+    is_column = bool(name) and not Path(name).suffix
+    return name if is_column and name not in taken else "label"
+
+
+def name_of_last(reports: Mapping[str, Any]) -> str:
+    """The probabilities that decisions are made by."""
+    *_, last = reports
+    return last
+
+
+def _group_row(group: refocal.decide.GroupDecisions) -> dict[str, str]:
+    """The decisions in a group, as text by headings."""
+
+    def text(share: refocal.metrics.Interval | None) -> str:
+        if share is None:
+            return "–"
+        return f"{100 * share.value:.1f} ({100 * share.low:.1f} – {100 * share.high:.1f})"
+
+    cells = {
+        "group": f"{group.column} = {group.name}",
+        "rows": f"{group.n:,}",
+        "cost": f"{group.cost.value:.4f} ({group.cost.low:.4f} – {group.cost.high:.4f})",
+    }
+    if group.selection_rate is None:
+        return cells | {"automated %": text(group.automated)}
+    rates = {
+        "selected %": group.selection_rate,
+        "FPR %": group.false_positive_rate,
+        "FNR %": group.false_negative_rate,
+        "PPV %": group.ppv,
+    }
+    return cells | {heading: text(rate) for heading, rate in rates.items()}
 
 
 def _in_order_of_rows(

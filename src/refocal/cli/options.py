@@ -146,13 +146,16 @@ class WeightedOptions(ScoreOptions):
     weights: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
 
 
+GROUPS = Annotated[
+    list[str] | None, Option("--groups", metavar="NAME", help="Column with groups to measure separately.")
+]
+
+
 @dataclass(frozen=True)
 class RowOptions(WeightedOptions):
     """The same, with all that a fit or a comparison can do with rows."""
 
-    groups: Annotated[
-        list[str] | None, Option("--groups", metavar="NAME", help="Column with groups to measure separately.")
-    ] = None
+    groups: GROUPS = None
     multi_label: Annotated[
         bool,
         Option(
@@ -184,8 +187,9 @@ class MeasuredOptions(RowOptions):
 
 @dataclass(frozen=True)
 class DecidedOptions(WeightedOptions):
-    """Rows to decide on, with the clusters that intervals rest on."""
+    """Rows to decide on, with groups to measure separately and the clusters that intervals rest on."""
 
+    groups: GROUPS = None
     clusters: CLUSTERS = None
 
 

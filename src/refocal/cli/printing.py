@@ -84,6 +84,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate.provenance import READ
+    from refocal.evaluate.standards import standards_table
     from refocal.evaluate.summary import group_table, group_verdict
 
     say_read(evaluation.run.get(READ))
@@ -96,6 +97,9 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     dropped = DROPPED_OF_TWO if is_two else DROPPED
     print_table(rows[0].headings, [row.cells for row in rows], dropped, bold=chosen)
     say(*([] if is_two else [verdict]), refocal.evaluate.recommendation(evaluation))
+    standards = standards_table(evaluation)
+    if standards:
+        print_table(standards[0], standards, ("best", "says", "before"))
     shown_groups = 15
     if evaluation.after.groups:
         say(group_verdict(evaluation))

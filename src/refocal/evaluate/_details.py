@@ -17,11 +17,12 @@ from refocal.calibrators.answers import group_columns
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability, SmoothCurve
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.intervals import Interval, interval_of_shift
+from refocal.metrics.recalibration import curve_of_rows
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
@@ -139,6 +140,15 @@ def _confusions(labels: Indices, predicted: Indices) -> dict[tuple[int, int], li
             if len(others) < MOST_EXAMPLES:
                 others.append([label_and_prediction[1 - side], int(counts[i])])
     return confusions
+
+
+def smooth_curve(rows: Predictions, level: float) -> SmoothCurve | None:
+    """The flexible curve of rows of two classes; None where none exists, as of rows of one class alone."""
+    curve = curve_of_rows(rows, level)
+    if curve is None:
+        return None
+    columns = (curve.probability, curve.rate, curve.low, curve.high)
+    return SmoothCurve(*(column.tolist() for column in columns))
 
 
 class ClusteredBias(NamedTuple):

@@ -412,9 +412,9 @@ def _measured(
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
         facts = _map_facts(calibrator.chain_)
-    details = result.details(level_of_one) if name in (NONE, picked) else None
+    details = result.details(level_of_one, level) if name in (NONE, picked) else None
     stated_bias = None
-    if name == NONE and "mean_bias" in result.summaries:
+    if name in (NONE, picked) and "mean_bias" in result.summaries:
         stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
     return Measured(
         name=name,
@@ -433,6 +433,7 @@ def _measured(
         groups=[] if details is None else details.groups,
         decisions=None if details is None else details.decisions,
         stated_bias=stated_bias,
+        curve=None if details is None else details.curve,
         improvement_p_value=None if result.score is None else result.score.p_value,
     )
 
@@ -458,6 +459,9 @@ def _differences(result: Result, other: Result, level: float) -> dict[str, Paire
     """Every metric less that of another method, by its name; for some metrics no interval of a difference holds."""
     differences = {}
     for key, summary in result.summaries.items():
+        # A constant has no slope, and no probabilities that separate the classes have one.
+        if key not in other.summaries:
+            continue
         difference = summary.minus(other.summaries[key], level=level)
         if difference is not None:
             differences[key] = difference

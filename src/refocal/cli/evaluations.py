@@ -29,7 +29,7 @@ from refocal.cli.run import FileProblem, UsageError
 
 REQUIREMENT_FAILED = 3
 
-Resamples = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
+ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
 Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
 
 
@@ -47,7 +47,7 @@ class CompareOptions:
             autocompletion=options.complete_method,
         ),
     ] = None
-    resamples: Resamples = 500
+    resamples: ResampleCount = 500
     seed: Seed = 0
 
 
@@ -129,7 +129,7 @@ def demo(
     output: Annotated[Path, Option("-o", "--output", help="Where to write the report.", **HTML_FILE)] = Path(
         "report.html"
     ),
-    resamples: Resamples = 500,
+    resamples: ResampleCount = 500,
     seed: Seed = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.

@@ -27,7 +27,7 @@ from refocal.cli.options import (
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.run import ExitCode, FileProblem, UsageError
 
-Resamples = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
+ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
 Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
 
 
@@ -45,7 +45,7 @@ class CompareOptions:
             autocompletion=options.complete_method,
         ),
     ] = None
-    resamples: Resamples = 500
+    resamples: ResampleCount = 500
     seed: Seed = 0
 
 
@@ -127,7 +127,7 @@ def demo(
     output: Annotated[Path, Option("-o", "--output", help="Where to write the report.", **HTML_FILE)] = Path(
         "report.html"
     ),
-    resamples: Resamples = 500,
+    resamples: ResampleCount = 500,
     seed: Seed = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.

@@ -37,8 +37,6 @@ _SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
 _NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 _BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
-# How many labels or names an error shows.
-_MOST_SHOWN = 6
 
 
 def label_key(label: Any) -> LabelKey:
@@ -314,8 +312,9 @@ def _is_fraction(text: str) -> bool:
 
 
 def _listed(names: Collection[Any]) -> str:
-    some = ", ".join(str(name) for name in list(names)[:_MOST_SHOWN])
-    return f"{some}, …" if len(names) > _MOST_SHOWN else some
+    most_shown = 6  # labels or names
+    some = ", ".join(str(name) for name in list(names)[:most_shown])
+    return f"{some}, …" if len(names) > most_shown else some
 
 
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
@@ -521,8 +520,9 @@ def _positive_of_unnamed(
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=_listed([repr(key) for key in keys]))
     negative = next((key for key in keys if key != wanted), None)
-    if negative is None and wanted in (0, 1):  # all labels are positive, and the other class is not in doubt
-        negative = 1 - int(wanted)
+    if negative is None:  # all labels are positive; of numbers and truths the other class is not in doubt
+        others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
+        negative = others.get(wanted)
     columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
     label_map = LabelMap(2, columns)
     if negative is None or (negative, wanted) == (0, 1):

@@ -136,6 +136,14 @@ def evaluate(
     overwrite: Annotated[
         bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
     ] = False,
+    features: Annotated[
+        list[str] | None,
+        Option(
+            "--features",
+            metavar="NAMES",
+            help="Two classes: columns, with commas, by which segments are sought whose mean probability is off.",
+        ),
+    ] = None,
     shared: SharingOptions,
     rows: MeasuredOptions,
     resamples: Annotated[
@@ -173,6 +181,8 @@ def evaluate(
             read = read if rows.positive_label is not None else in_order_of(read, first)
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
+        if features:
+            asked["features"] = _read_features(test, features, reading, read, in_blocks)
         evaluation = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     for file in calibrators or []:
         if file.stem in evaluation.failed:
@@ -198,6 +208,14 @@ def compare(
     overwrite: Annotated[
         bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
     ] = False,
+    features: Annotated[
+        list[str] | None,
+        Option(
+            "--features",
+            metavar="NAMES",
+            help="Two classes: columns, with commas, by which segments are sought whose mean probability is off.",
+        ),
+    ] = None,
     shared: SharingOptions,
     rows: MeasuredOptions,
 ) -> None:
@@ -208,7 +226,7 @@ def compare(
     """
     _guard(output, report, [validation, test], [rows.labels, shared.notes], overwrite, "compare")
     reading = rows.arguments()
-    evaluation = _compared(validation, test, how, shared.title, reading)
+    evaluation = _compared(validation, test, how, shared.title, reading, features)
     if evaluation.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
     reading.pop("clusters", None)  # a fit has no intervals
@@ -298,8 +316,35 @@ def _guard(
         guard_output(report, rows, argument="report", **of_inputs)
 
 
+def _read_features(
+    place: Path | str,
+    names: list[str],
+    reading: dict[str, Any],
+    rows: Any,
+    in_blocks: bool = False,
+) -> dict[str, Any]:
+    """The columns of features of a table, for the rows that were read from it."""
+    wanted = [name for text in names for name in text.split(",")]
+    if in_blocks or reading.get("multi_label"):
+        raise UsageError(f"--features is for a table of two classes that is read whole; {place} is not.")
+    with about(place):
+        raw, _ = options.read_unchecked(Path(place), reading, keeping=True)
+    for name in wanted:
+        if name not in raw.kept:
+            known = ", ".join(raw.kept) or "none"
+            raise UsageError(f"--features must name columns of {place}: {known}. Got {name!r}.")
+    import numpy as np
+
+    return {name: np.asarray(raw.kept[name])[rows.numbers] for name in wanted}
+
+
 def _compared(
-    validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
+    validation: Path,
+    test: Path | None,
+    how: CompareOptions,
+    title: str | None,
+    reading: dict[str, Any],
+    features: list[str] | None = None,
 ) -> refocal.evaluate.Evaluation:
     files = refocal.io.files
     registry = refocal.calibrators.registry
@@ -326,6 +371,8 @@ def _compared(
             sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
             raise UsageError(f"{sizes}; give two files of the same model.")
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
+        if features:
+            asked["features"] = _read_features(test or validation, features, reading, second)
         with about(validation):
             return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
 

@@ -111,6 +111,8 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
         print_table(groups[0], groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
         if len(groups) > SHOWN_GROUPS:
             say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
+    if evaluation.segments is not None:
+        say(evaluation.segments.sentence(), *(f"  {segment}" for segment in evaluation.segments.segments))
     say(*refocal.evaluate.summary.remarks(evaluation))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from refocal._arrays import to_numpy
+from refocal._arrays import Indices, to_numpy
 from refocal.engine import Block
 from refocal.fitting.affine import Scaling
 from refocal.fitting.confidence import Tail
@@ -132,8 +132,8 @@ def sentences(rows: Block, summary: FitSummary, references: References) -> list[
     return lines
 
 
-def warnings(rows: Block, summary: FitSummary, references: References, classes: NDArray[Any] | None) -> list[str]:
-    """Warnings about references that the result is worse than, and about one of two classes that hardly occurs."""
+def reference_warnings(summary: FitSummary, references: References) -> list[str]:
+    """Warnings about references that the result is worse than."""
     lines = []
     if summary.log_losses_left_out is not None:
         log_loss = summary.log_losses_left_out["mean"]
@@ -144,14 +144,33 @@ def warnings(rows: Block, summary: FitSummary, references: References, classes: 
     for reference, value in references.named.items():
         if log_loss > value:
             lines.append(f"On {where} the log-loss, {log_loss:.4f}, is higher than that of {reference}, {value:.4f}.")
-    few_events = 10  # below it even the share of a class is known to no better than about a third
-    if rows.n_classes == 2:
-        count = np.bincount(to_numpy(rows.labels), minlength=2)
-        rarer = int(count.argmin())
-        name = rarer if classes is None else classes[rarer]
-        if count[rarer] < few_events:
-            lines.append(
-                f"Only {count[rarer]} of {rows.n_rows:,} rows are of class {name}: probabilities that are calibrated "
-                f"on fewer than {few_events} are uncertain, however many rows there are of the other class."
-            )
     return lines
+
+
+def event_warnings(count: Indices, classes: NDArray[Any] | None) -> list[str]:
+    """A warning about classes that hardly occur, from the number of rows of each, by their names if they have any.
+
+    >>> event_warnings(np.array([3, 100, 97]), np.array(["hail", "rain", "sun"]))[0][:55]
+    "Only 3 of 200 rows are of class 'hail': probabilities t"
+    """
+    few_events = 10  # below it even the share of a class is known to no better than about a third
+    most_named = 3
+    n_rows = int(count.sum())
+    n_classes = len(count)
+    # Of many classes each has few rows if there are few in all, which is no property of a class; and a class that does
+    # not occur may be one that cannot.
+    if n_classes > 2 and n_rows < few_events * n_classes:
+        return []
+    least = 0 if n_classes == 2 else 1
+    rare = np.flatnonzero((count >= least) & (count < few_events))
+    if len(rare) == 0:
+        return []
+    rare = rare[np.argsort(count[rare], kind="stable")]
+    names = list(range(n_classes)) if classes is None else classes.tolist()
+    parts = [f"{count[i]} of {n_rows:,} rows are of class {names[i]!r}" for i in rare[:most_named]]
+    n_others = len(rare) - len(parts)
+    others = f", and as few of {n_others:,} more" if n_others else ""
+    return [
+        f"Only {', '.join(parts)}{others}: probabilities that are calibrated on fewer than {few_events} rows of a "
+        "class are uncertain, however many rows there are of others."
+    ]

@@ -8,8 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from refocal._arrays import Vector
-from refocal.calibrators._auto_summary import AutoFit, FitSummary, References, is_vocabulary, sentences, warnings
+from refocal._arrays import Vector, to_numpy
+from refocal.calibrators._auto_summary import (
+    AutoFit,
+    FitSummary,
+    References,
+    event_warnings,
+    is_vocabulary,
+    reference_warnings,
+    sentences,
+)
 from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
@@ -105,7 +113,10 @@ class AutoCalibration(CrossFitted):
         else:
             chain, summary = self._many_classes(whole, rows, references, tell)
         tell(1.0)
-        warned = warnings(rows, summary, references, dataset.classes)
+        warned = reference_warnings(summary, references)
+        if isinstance(whole, Block):  # the labels of other rows are not in memory
+            count = np.bincount(to_numpy(whole.labels), minlength=whole.n_classes)
+            warned += event_warnings(count, dataset.classes)
         for warning in warned:
             warn(f"{type(self).__name__}.fit: {warning}", FitWarning)
         notes = {"scaling": summary.choice, "sentences": sentences(rows, summary, references) + warned}

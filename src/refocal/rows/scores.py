@@ -67,8 +67,8 @@ def read_scores(
     """Checked scores (..., C): logits, or probabilities. One number per row of two classes becomes two columns.
 
     Logits keep their precision, and -inf is an ordinary one; NaN, +inf and a row of -inf alone are errors. Rows of
-    probabilities have no NaN, nothing negative, and sum to 1. `n_classes` are those of a fitted calibrator, `owner`, and
-    `row_numbers` those of the rows as they were given, where some were left out: errors name them.
+    probabilities have no NaN, nothing negative, and sum to 1. `n_classes` are those of a fitted calibrator, `owner`.
+    `row_numbers` are those of the rows as they were given, where some were left out: errors name them.
     """
     check_option(kind, INPUTS, "input", owner or function)
     array = as_array(as_scores(values), argument, function)

@@ -14,6 +14,7 @@ from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
 from refocal.evaluate.statements import MethodTests, statement_levels
 from refocal.metrics import Interval, PairedDifference
+from refocal.segments import FoundSegments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -307,6 +308,8 @@ class Evaluation:
     run: dict[str, str]
     failed: dict[str, str] = field(default_factory=dict)
     """The methods that could not be fitted or applied, and why."""
+    segments: FoundSegments | None = None
+    """Where the method shown in detail is off, of two classes; None where rows had no features."""
 
     def __getitem__(self, name: str) -> Measured:
         for method in self.methods:

@@ -78,7 +78,10 @@ def names_of_column(
 
 
 def _name(value: Any) -> str:
-    """A value as text, empty if missing; whole numbers, which a missing one in their column makes floats, are written without a point."""
+    """A value as text, empty if missing.
+
+    Whole numbers, which a missing one in their column makes floats, are written without a point.
+    """
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):

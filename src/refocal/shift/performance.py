@@ -35,9 +35,13 @@ class Performance:
     """Expected measures of some rows without labels, each with an interval for what labels would show."""
 
     n_rows: int
+    """The rows without labels."""
     accuracy: Interval
+    """Of the predicted classes."""
     log_loss: Interval
+    """Of the probabilities, in nats a row."""
     brier_score: Interval
+    """Of two classes the mean of (p - y)², of more the sum over classes."""
     roc_auc: Interval | None
     """Of two classes."""
     cost: Interval | None
@@ -45,6 +49,7 @@ class Performance:
     confusion: tuple[tuple[float, ...], ...]
     """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
     assumes: str = ASSUMES
+    """What must hold for all of this."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -44,16 +44,28 @@ N_REPLICATES = 200
 class Adaptation:
     """New class shares with intervals, what to expect with them, and whether they explain the rows.
 
-    `refused` says why the calibrator was left as it was; it is empty where it was adapted.
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+    >>> calibrator = TemperatureScaling().fit(logits, np.arange(300) % 2)
+    >>> _, result = calibrator.adapt(shares=[0.9, 0.1])
+    >>> result.shares_of_fit, result.shares
+    ((0.5, 0.5), (0.9, 0.1))
     """
 
     classes: tuple[str, ...]
+    """Their names, in the order of the shares."""
     shares_of_fit: tuple[float, ...]
+    """The class shares that the calibrator was fitted with."""
     shares: tuple[float, ...]
+    """Those that it was adapted to."""
     low: tuple[float, ...]
+    """The lower ends of the intervals of the shares."""
     high: tuple[float, ...]
+    """The upper ends."""
     level: float
+    """Of the intervals."""
     n_rows: int
+    """The rows without labels."""
     performance: Performance | None
     """Of the returned calibrator on these rows; None where no rows were given."""
     label_shift: LabelShiftTest | None
@@ -61,6 +73,7 @@ class Adaptation:
     evidence: ShareEvidence | None = None
     """For other shares than those of the fit: without it the calibrator stays as it was. None for known shares."""
     refused: str = ""
+    """Why the calibrator was left as it was: something else than shares has changed. Empty otherwise."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

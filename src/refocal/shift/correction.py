@@ -302,8 +302,8 @@ class OnlineUpdate:
         mean = np.linalg.solve(precision, weighted)
         corrected = self.correction.apply(log_p)
         x = _standardised_events(corrected, labels)
-        # Half the squared difference of neighbours, which a lasting bias does not raise. The first batch has no neighbour:
-        # its own square is more than its design effect if there is a bias, and the batches after it correct that.
+        # Half the squared difference of neighbours, which a lasting bias does not raise. The first batch has none: its
+        # own square is more than its design effect if there is a bias, and the batches after it correct that.
         square = x**2 if self._last_x is None else 0.5 * (x - self._last_x) ** 2
         self._count = kept * self._count + 1.0
         self._squares = kept * self._squares + square

@@ -32,7 +32,7 @@ from refocal.shift.likelihood import (
     likely_shares,
     share_evidence,
 )
-from refocal.shift.performance import Performance, performance_of
+from refocal.shift.performance import Belief, Performance, performance_of
 from refocal.shift.rows import check_plain, followed_by, labels_of, log_probabilities
 
 # No class has a share of 0: a class without rows in the fit had half a row.
@@ -172,7 +172,7 @@ def adapt(
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, function))
         test = label_shift_test(reference, labels_of(calibrator, fit_rows, function), p, rng)
-    low, high, parameters = _share_intervals(log_p, old, likeliest, n_fit, level, evidence.weight, rng)
+    low, high, replicates = _share_intervals(log_p, old, likeliest, n_fit, level, rng)
     refused = ""
     adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
     if test is not None and test.rejects and not force:
@@ -183,8 +183,8 @@ def adapt(
         adapted = calibrator
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=function))
     used = np.log(p) if refused else np.log(softmax(log_p + np.log(new / old)))
-    replicates = None if refused else _replicated(log_p, parameters)
-    performance = performance_of(used, n_fit, costs, level, seed, replicates)
+    belief = None if refused else _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
+    performance = performance_of(used, n_fit, costs, level, seed, belief)
     result = Adaptation(
         classes=names,
         shares_of_fit=tuple(old.tolist()),
@@ -216,13 +216,9 @@ def _share_intervals(
     likeliest: Vector,
     n_fit: float,
     level: float,
-    weight_of_evidence: float,
     rng: np.random.Generator,
 ) -> tuple[Vector, Vector, _Replicates]:
-    """Intervals of the shares by random weights of the rows, under replicates of the calibration.
-
-    The replicates, which performance is estimated by, go as far towards their shares as the adaptation does.
-    """
+    """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
@@ -241,20 +237,30 @@ def _share_intervals(
         weight = np.asarray(rng.exponential(size=n))
         prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
         shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
-        shrunk = old_i + weight_of_evidence * (shares[i] - old_i)
-        log_ratio[i] = np.log(np.maximum(shrunk, 1e-12) / old_i)
+        log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
     return low, high, _Replicates(intercept, slope, log_ratio)
 
 
-def _replicated(log_p: Matrix, replicates: _Replicates) -> list[Matrix]:
-    """The log-probabilities of the replicates, after their own adaptation."""
-    scores = []
-    for i in range(len(replicates.slope)):
-        score = (1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + replicates.log_ratio[i]
-        scores.append(np.log(np.maximum(softmax(score), 1e-300)))
-    return scores
+def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio_of_likeliest: Vector) -> Belief:
+    """What the probabilities of the rows may be: draws of the replicates, their mean, and that of the likeliest shares.
+
+    The mean is over errors of the calibration, with the shares adapted to: those of the replicates have an error of
+    their own, which makes 100 classes look worse on average than they are.
+    """
+    n_replicates = len(replicates.slope)
+
+    def probabilities(i: int, ratio: Vector) -> Matrix:
+        return softmax((1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + ratio)
+
+    mean = np.zeros_like(log_p)
+    of_likeliest = np.zeros_like(log_p)
+    for i in range(n_replicates):
+        mean += probabilities(i, log_ratio) / n_replicates
+        of_likeliest += probabilities(i, log_ratio_of_likeliest) / n_replicates
+    draws = (probabilities(i, replicates.log_ratio[i]) for i in range(n_replicates))
+    return Belief(draws, mean, of_likeliest)
 
 
 def _adapted(calibrator: Calibrator, old: Vector, new: Vector) -> Calibrator:

@@ -18,6 +18,7 @@ from refocal.evaluate.provenance import (
     SAME_ROWS_REMARK,
     UNIT,
 )
+from refocal.evaluate.standards import still_off
 from refocal.evaluate.statements import (
     FEWEST_ROWS_TO_RECOMMEND,
     SQUARED_ECE,
@@ -98,7 +99,7 @@ def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """The effect of calibration on this model, in one or two sentences.
+    """The effect of calibration on this model in one or two sentences, and what is still significantly off.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -106,8 +107,13 @@ def verdict(evaluation: Evaluation) -> str:
     >>> verdict(found)[:77]
     'Temperature scaling does not change the calibration error (ECE) significantly'
     """
-    if evaluation.positive is not None:
-        return _verdict_of_two(evaluation)
+    said = _verdict_of_many(evaluation) if evaluation.positive is None else _verdict_of_two(evaluation)
+    remaining = "" if evaluation.after.name == NONE else still_off(evaluation)
+    return f"{said} {remaining}".rstrip()
+
+
+def _verdict_of_many(evaluation: Evaluation) -> str:
+    """What the method that is shown does to the calibration error, the log-loss and the accuracy."""
     after = evaluation.after
     if after.name == NONE:
         error = after.measures["ece"]
@@ -254,12 +260,22 @@ def _unit_remark(evaluation: Evaluation) -> str:
     """Which unit intervals and tests rest on, and whether there are few of them."""
     few_clusters = 20  # the variance of fewer is known to a third at best
     n_clusters = int(evaluation.run[N_CLUSTERS])
-    what = "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
-    clusters = f"{n_clusters:,} clusters of {what} ({evaluation.run[UNIT]})"
-    said = f"Intervals and tests rest on {clusters}, not on single {what}"
+    said = f"Intervals and tests rest on {unit_of(evaluation)}, not on single {_rows_or_labels(evaluation)}"
     if n_clusters >= few_clusters:
         return f"{said}."
     return f"{said}; {n_clusters} are few: intervals of fewer than {few_clusters} clusters hold roughly."
+
+
+def unit_of(evaluation: Evaluation) -> str:
+    """What the intervals of an evaluation take as independent: "300 rows" or "50 clusters of rows (customer)"."""
+    what = _rows_or_labels(evaluation)
+    if UNIT not in evaluation.run:
+        return f"{evaluation.n_test:,} {what}"
+    return f"{int(evaluation.run[N_CLUSTERS]):,} clusters of {what} ({evaluation.run[UNIT]})"
+
+
+def _rows_or_labels(evaluation: Evaluation) -> str:
+    return "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
 
 
 def _are_guessing(evaluation: Evaluation) -> bool:

@@ -14,7 +14,7 @@ import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.errors import DataError, ShapeError
-from refocal.evaluate import Evaluation, check_requirements, summary
+from refocal.evaluate import Evaluation, check_requirements, standards, summary
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.backtest import Backtest
 from refocal.report import charts, details
@@ -26,6 +26,7 @@ ENVIRONMENT.globals |= {
     "charts": charts,
     "details": details,
     "refocal": refocal,
+    "standards": standards,
     "summary": summary,
 }
 ENVIRONMENT.filters |= {

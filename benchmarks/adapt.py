@@ -17,7 +17,7 @@ import numpy as np
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal.io import Predictions
-from refocal.shift.shares import likely_shares
+from refocal.shift.likelihood import likely_shares
 
 RESULTS = Path(__file__).parent / "results" / "adapt.md"
 N_EVALUATED = 3000

@@ -126,6 +126,26 @@ def test_intervals_cover_the_shares_and_the_accuracy(fitted):
     assert np.mean(covered["log-loss"]) >= 0.87
 
 
+def test_the_expected_log_loss_of_many_classes_is_not_too_high():
+    """The error of 60 shares, drawn with each replicate, raised it."""
+    rng = np.random.default_rng(11)
+    centres = rng.normal(size=(60, 12)) * 1.2
+
+    def many(n, shares):
+        labels = rng.choice(60, n, p=shares)
+        x = centres[labels] + rng.normal(size=(n, 12))
+        return x @ centres.T - 0.5 * np.sum(centres**2, axis=1), labels
+
+    calibrator = TemperatureScaling().fit(*many(6000, np.full(60, 1 / 60)))
+    ratios = []
+    for seed in range(6):
+        logits, labels = many(200, 0.9 * rng.dirichlet(np.full(60, 0.7)) + 0.1 / 60)
+        adapted, result = calibrator.adapt(logits, seed=seed)
+        log_loss = -adapted.predict_log_proba(logits)[np.arange(200), labels].mean()
+        ratios.append(result.performance.log_loss.value / log_loss)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.1)
+
+
 def test_rows_in_another_order_of_columns_are_matched(fitted):
     logits, labels = drawn(np.random.default_rng(7), 2000, [0.4, 0.3, 0.3])
     names = np.array(["a", "b", "c"])

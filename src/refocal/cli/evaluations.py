@@ -25,11 +25,9 @@ from refocal.cli.options import (
     read_or_open,
 )
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.run import FileProblem, UsageError
+from refocal.cli.run import ExitCode, FileProblem, UsageError
 
-REQUIREMENT_FAILED = 3
-
-Resamples = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
+ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
 Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
 
 
@@ -47,7 +45,7 @@ class CompareOptions:
             autocompletion=options.complete_method,
         ),
     ] = None
-    resamples: Resamples = 500
+    resamples: ResampleCount = 500
     seed: Seed = 0
 
 
@@ -129,7 +127,7 @@ def demo(
     output: Annotated[Path, Option("-o", "--output", help="Where to write the report.", **HTML_FILE)] = Path(
         "report.html"
     ),
-    resamples: Resamples = 500,
+    resamples: ResampleCount = 500,
     seed: Seed = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.
@@ -296,7 +294,7 @@ def diff(
     )
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):
-        raise Exit(REQUIREMENT_FAILED)
+        raise Exit(ExitCode.NEGATIVE)
 
 
 def _compared(
@@ -355,4 +353,4 @@ def _finish(
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
-        raise Exit(REQUIREMENT_FAILED)
+        raise Exit(ExitCode.NEGATIVE)

@@ -46,7 +46,9 @@ class Prior:
     """How far the intercepts and the slope may be expected to have moved, as standard deviations."""
 
     intercept: float = 0.5
+    """Of each class, in log-odds."""
     slope: float = 0.25
+    """Around 1."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class Correction:
     """
 
     slope: float
+    """Below 1 the probabilities were too extreme."""
     intercept: Vector
+    """Of each class, in log-odds; their mean is 0."""
 
     @classmethod
     def none(cls, n_classes: int) -> Correction:
@@ -266,8 +270,8 @@ class OnlineUpdate:
         self._centre: Vector = np.append(np.zeros(self.n_classes), 1.0)
         self._mean = self._centre.copy()
         self._precision = self._prior_precision.copy()
-        self._squares = 1.0
-        self._count = 1.0
+        self._squares = 0.0
+        self._count = 0.0
         self._last_x: float | None = None
 
     @property
@@ -299,10 +303,11 @@ class OnlineUpdate:
         mean = np.linalg.solve(precision, weighted)
         corrected = self.correction.apply(log_p)
         x = _standardised_events(corrected, labels, weight)
-        if self._last_x is not None:
-            # Half the squared difference of neighbours, which a lasting bias does not raise.
-            self._count = kept * self._count + 1.0
-            self._squares = kept * self._squares + 0.5 * (x - self._last_x) ** 2
+        # Half the squared difference of neighbours, which a lasting bias does not raise. The first batch has none: its
+        # own square is more than its design effect if there is a bias, and the batches after it correct that.
+        square = x**2 if self._last_x is None else 0.5 * (x - self._last_x) ** 2
+        self._count = kept * self._count + 1.0
+        self._squares = kept * self._squares + square
         self._last_x = x
         effect = max(1.0, self._squares / self._count)
         point = mean.copy()

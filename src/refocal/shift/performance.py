@@ -9,6 +9,7 @@ not show: where what a row looks like says something else about its class than i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,9 +36,13 @@ class Performance:
     """Expected measures of some rows without labels, each with an interval for what labels would show."""
 
     n_rows: int
+    """The rows without labels."""
     accuracy: Interval
+    """Of the predicted classes."""
     log_loss: Interval
+    """Of the probabilities, in nats a row."""
     brier_score: Interval
+    """Of two classes the mean of (p - y)², of more the sum over classes."""
     roc_auc: Interval | None
     """Of two classes."""
     cost: Interval | None
@@ -45,6 +50,7 @@ class Performance:
     confusion: tuple[tuple[float, ...], ...]
     """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
     assumes: str = ASSUMES
+    """What must hold for all of this."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -88,16 +94,28 @@ def estimate_performance(
     return performance_of(log_p, n_fit, costs, level, seed, weight=weight)
 
 
+@dataclass(frozen=True)
+class Belief:
+    """What the probabilities (N, C) of some rows may be instead of those that are used."""
+
+    draws: Iterable[Matrix]
+    """Replicates: their scatter is the error of an estimate, besides the chance of labels."""
+    mean: Matrix
+    """The best guess, of which a measure is expected."""
+    alternative: Matrix | None = None
+    """Another guess that the rows do not exclude: the distance to it is an error too."""
+
+
 def performance_of(
     log_p: Matrix,
     n_fit: float,
     costs: Any,
     level: float,
     seed: int,
-    replicates: list[Matrix] | None = None,
+    belief: Belief | None = None,
     weight: Vector | None = None,
 ) -> Performance:
-    """The same of log-probabilities; `replicates` of them stand for the error of the calibration, if given."""
+    """The same of log-probabilities; by default the belief is that they have the error of a calibration."""
     rng = np.random.default_rng(seed)
     n, n_classes = log_p.shape
     count = np.ones(n) if weight is None else weight
@@ -107,30 +125,26 @@ def performance_of(
     if table is not None and (table.ndim != 2 or len(table) != n_classes):
         expected = f"of shape ({n_classes}, actions), a row for each class"
         raise ShapeError("costs", "estimate_performance", expected=expected, got=f"shape {table.shape}")
-    if replicates is None:
-        intercept, slope = replicate_parameters(log_p, count, n_fit, N_REPLICATES, rng)
-        replicates = [
-            np.log(np.maximum(softmax((1.0 + b) * log_p + a), 1e-300)) for a, b in zip(intercept, slope, strict=True)
-        ]
+    if belief is None:
+        belief = _belief_of_calibration(log_p, count, n_fit, rng)
     predicted = p.argmax(axis=1)
     action = None if table is None else np.argmin(p @ table, axis=1)
     drawn: dict[str, list[float]] = {}
-    beliefs: dict[str, list[float]] = {}
-    for log_q in replicates:
-        q = np.exp(log_q)
+    for q in belief.draws:
         labels = _drawn_labels(q, rng)
         for name, value in _measures(log_p, p, labels, share, predicted, table, action).items():
             drawn.setdefault(name, []).append(value)
-        for name, value in _expected(log_p, p, q, share, predicted, table, action).items():
-            beliefs.setdefault(name, []).append(value)
+    expectation = _expected(log_p, p, belief.mean, share, predicted, table, action)
+    of_alternative = expectation
+    if belief.alternative is not None:
+        of_alternative = _expected(log_p, p, belief.alternative, share, predicted, table, action)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
         confusion[:, k] = share[predicted == k] @ p[predicted == k]
 
     def interval(name: str) -> Interval:
-        error = float(np.std(drawn[name]))
-        # Over the replicates, since the largest of several probabilities is too large on average.
-        value = float(np.mean(beliefs[name]))
+        value = expectation[name]
+        error = math.hypot(float(np.std(drawn[name])), of_alternative[name] - value)
         largest = math.inf if name in ("log_loss", "cost") else 1.0
         smallest = -math.inf if name == "cost" else 0.0
         return normal_interval(value, error, level, (smallest, largest))
@@ -144,6 +158,22 @@ def performance_of(
         cost=None if table is None else interval("cost"),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
+
+
+def _belief_of_calibration(log_p: Matrix, count: Vector, n_fit: float, rng: np.random.Generator) -> Belief:
+    """That a calibrator of `n_fit` rows like these may be wrong.
+
+    The mean is over the replicates, since the largest of several probabilities is too large on average.
+    """
+    intercept, slope = replicate_parameters(log_p, count, n_fit, N_REPLICATES, rng)
+
+    def probabilities(i: int) -> Matrix:
+        return softmax((1.0 + slope[i]) * log_p + intercept[i])
+
+    mean = np.zeros_like(log_p)
+    for i in range(N_REPLICATES):
+        mean += probabilities(i) / N_REPLICATES
+    return Belief((probabilities(i) for i in range(N_REPLICATES)), mean)
 
 
 def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ from refocal.shift.likelihood import (
     likely_shares,
     share_evidence,
 )
-from refocal.shift.performance import Performance, performance_of
+from refocal.shift.performance import Belief, Performance, performance_of
 from refocal.shift.rows import (
     check_changeable,
     followed_by,
@@ -54,16 +54,28 @@ N_REPLICATES = 200
 class Adaptation:
     """New class shares with intervals, what to expect with them, and whether they explain the rows.
 
-    `refused` says why the calibrator was left as it was; it is empty where it was adapted.
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+    >>> calibrator = TemperatureScaling().fit(logits, np.arange(300) % 2)
+    >>> _, result = calibrator.adapt(shares=[0.9, 0.1])
+    >>> result.shares_of_fit, result.shares
+    ((0.5, 0.5), (0.9, 0.1))
     """
 
     classes: tuple[str, ...]
+    """Their names, in the order of the shares."""
     shares_of_fit: tuple[float, ...]
+    """The class shares that the calibrator was fitted with."""
     shares: tuple[float, ...]
+    """Those that it was adapted to."""
     low: tuple[float, ...]
+    """The lower ends of the intervals of the shares."""
     high: tuple[float, ...]
+    """The upper ends."""
     level: float
+    """Of the intervals."""
     n_rows: int
+    """The rows without labels."""
     performance: Performance | None
     """Of the returned calibrator on these rows; None where no rows were given."""
     label_shift: LabelShiftTest | None
@@ -71,6 +83,7 @@ class Adaptation:
     evidence: ShareEvidence | None = None
     """For other shares than those of the fit: without it the calibrator stays as it was. None for known shares."""
     refused: str = ""
+    """Why the calibrator was left as it was: something else than shares has changed. Empty otherwise."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -173,7 +186,7 @@ def adapt(
         reference = np.exp(log_probabilities(calibrator, fit_rows, function))
         labels = labels_of(calibrator, fit_rows, function)
         test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
-    low, high, parameters = _share_intervals(log_p, weight, old, likeliest, n_fit, level, evidence.weight, rng)
+    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, level, rng)
     refused = ""
     adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
     if test is not None and test.rejects and not force:
@@ -184,8 +197,8 @@ def adapt(
         adapted = calibrator
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=function))
     used = np.log(p) if refused else np.log(softmax(log_p + np.log(new / old)))
-    replicates = None if refused else _replicated(log_p, parameters)
-    performance = performance_of(used, n_fit, costs, level, seed, replicates, weight)
+    belief = None if refused else _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
+    performance = performance_of(used, n_fit, costs, level, seed, belief, weight)
     result = Adaptation(
         classes=names,
         shares_of_fit=tuple(old.tolist()),
@@ -218,13 +231,9 @@ def _share_intervals(
     likeliest: Vector,
     n_fit: float,
     level: float,
-    weight_of_evidence: float,
     rng: np.random.Generator,
 ) -> tuple[Vector, Vector, _Replicates]:
-    """Intervals of the shares by random weights of the rows, under replicates of the calibration.
-
-    The replicates, which performance is estimated by, go as far towards their shares as the adaptation does.
-    """
+    """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
@@ -243,20 +252,30 @@ def _share_intervals(
         weight = weight_of_row * np.asarray(rng.exponential(size=n))
         prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
         shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
-        shrunk = old_i + weight_of_evidence * (shares[i] - old_i)
-        log_ratio[i] = np.log(np.maximum(shrunk, 1e-12) / old_i)
+        log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
     return low, high, _Replicates(intercept, slope, log_ratio)
 
 
-def _replicated(log_p: Matrix, replicates: _Replicates) -> list[Matrix]:
-    """The log-probabilities of the replicates, after their own adaptation."""
-    scores = []
-    for i in range(len(replicates.slope)):
-        score = (1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + replicates.log_ratio[i]
-        scores.append(np.log(np.maximum(softmax(score), 1e-300)))
-    return scores
+def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio_of_likeliest: Vector) -> Belief:
+    """What the probabilities of the rows may be: draws of the replicates, their mean, and that of the likeliest shares.
+
+    The mean is over errors of the calibration, with the shares adapted to: those of the replicates have an error of
+    their own, which makes 100 classes look worse on average than they are.
+    """
+    n_replicates = len(replicates.slope)
+
+    def probabilities(i: int, ratio: Vector) -> Matrix:
+        return softmax((1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + ratio)
+
+    mean = np.zeros_like(log_p)
+    of_likeliest = np.zeros_like(log_p)
+    for i in range(n_replicates):
+        mean += probabilities(i, log_ratio) / n_replicates
+        of_likeliest += probabilities(i, log_ratio_of_likeliest) / n_replicates
+    draws = (probabilities(i, replicates.log_ratio[i]) for i in range(n_replicates))
+    return Belief(draws, mean, of_likeliest)
 
 
 def _adapted(calibrator: Calibrator, old: Vector, new: Vector) -> Calibrator:

@@ -600,6 +600,32 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
     return np.array([position[name] for name in texts])
 
 
+def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
+    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
+
+    Others, which have no keys, are returned as they are: they are in the order of the classes.
+
+    >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
+    [0.7, 0.3]
+    """
+    has_index = getattr(values, "ndim", 0) == 1 and hasattr(values, "index")
+    if not has_index and not isinstance(values, Mapping):
+        return values
+    keys = [*(values.index if has_index else values)]
+    numbers = [*(values if has_index else values.values())]
+    expected = f"of the classes {_listed(names)}, each once"
+    if len(keys) != len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys) or 'none'}")
+    try:
+        label_map = LabelRule(len(names), tuple(names), argument=argument, function=function).decide(keys)
+    except LabelError:
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}") from None
+    number_of = {label_map.column(key): number for key, number in zip(keys, numbers, strict=True)}
+    if len(number_of) < len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}")
+    return [number_of[i] for i in range(len(names))]
+
+
 def check_targets(
     labels: Any, shape: tuple[int, ...], ignore_index: IgnoreIndex, argument: str, function: str
 ) -> tuple[Indices, Flags]:

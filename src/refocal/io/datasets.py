@@ -20,8 +20,9 @@ from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
+from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
+from refocal.rows.labels import IgnoreIndex, check_marks
 from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]

@@ -24,7 +24,7 @@ from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
-from refocal.rows.labels import shared_beginning
+from refocal.rows.class_names import shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.

@@ -278,11 +278,11 @@ def _of_dask_arrays(
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]
         is_known = not np.isnan([*sizes, *theirs]).any()
-        count, what = (sum, "rows") if is_known else (len, "chunks of unknown length")
+        count, unit = (sum, "rows") if is_known else (len, "chunks of unknown length")
         wanted = count(sizes)
         given = count(theirs)
         if wanted != given:
-            raise ShapeError(name, function, expected=f"of {wanted} {what}, as X has", got=f"{given} {what}")
+            raise ShapeError(name, function, expected=f"of {wanted} {unit}, as X has", got=f"{given} {unit}")
         return (vector.rechunk((sizes,)) if is_known else vector).to_delayed()
 
     vectors = aligned(labels, "y"), aligned(weight, "sample_weight")

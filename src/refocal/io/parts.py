@@ -319,8 +319,10 @@ class Table(Contents):
 
     def matrix(self, batch: ColumnBatch, columns: Sequence[str], first_row: int) -> Any:
         """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
-        each = [self.numbers(batch, name, first_row) for name in columns]
-        return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
+        vectors = [self.numbers(batch, name, first_row) for name in columns]
+        if len(vectors) > 1 or (vectors and self.query.several):
+            return np.stack(vectors, axis=1)
+        return next(iter(vectors), None)
 
     def numbers(self, batch: ColumnBatch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""

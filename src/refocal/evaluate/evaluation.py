@@ -255,9 +255,9 @@ class Measured:
     @property
     def point(self) -> dict[str, float]:
         """γ and T, where these are all that the method has."""
-        found = self.parameters
-        is_point = set(found) <= {"gamma", "temperature"} if self.map is None else self.map.kind == "numbers"
-        return found if is_point else {}
+        parameters = self.parameters
+        is_point = set(parameters) <= {"gamma", "temperature"} if self.map is None else self.map.kind == "numbers"
+        return parameters if is_point else {}
 
 
 @dataclass(frozen=True)

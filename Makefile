@@ -51,10 +51,10 @@ $(STAMP): pyproject.toml paper/pyproject.toml Makefile
 	$(BIN)/python -m pip install $(PIP) "$(TORCH)" --editable ".[dev]" --editable ./paper
 	touch $(STAMP)
 
-# What a user installs and nothing more: no torch, no tools of ours.
+# What a user of the command line installs and nothing more: no torch, no matplotlib, no tools of ours.
 $(DEMO)/.installed: pyproject.toml
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python -m pip install $(PIP) --editable .
+	$(DEMO)/bin/python -m pip install $(PIP) --editable ".[cli]"
 	touch $(DEMO)/.installed
 
 demo: $(DEMO)/.installed
@@ -93,7 +93,7 @@ $(BENCH)/.installed: pyproject.toml
 
 $(BENCH)-calibre/.installed: pyproject.toml
 	test -x $(BENCH)-calibre/bin/python || $(NEWER) -m venv $(BENCH)-calibre
-	$(BENCH)-calibre/bin/python -m pip install --quiet --editable . "calibre>=0.14"
+	$(BENCH)-calibre/bin/python -m pip install --quiet --editable ".[cli,plot]" "calibre>=0.14"
 	touch $(BENCH)-calibre/.installed
 
 bench: $(BENCH)/.installed
@@ -162,7 +162,7 @@ dist: $(STAMP)
 	$(BIN)/python -m twine check --strict dist/*
 	for wheel in dist/*.whl; do \
 		rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist && \
-		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
+		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$wheel[cli]" && \
 		(cd .venv-dist && bin/refocal demo --output report.html) || exit 1; \
 	done
 

@@ -57,25 +57,3 @@ def test_the_names_of_version_0_1_0_still_work_with_a_warning():
         from refocal.scale import blocks
     assert blocks is refocal.io.blocks
     assert caught[0].filename == __file__
-
-
-WITHOUT_TORCH = """
-import sys
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Hidden())
-import importlib.util
-importlib.util.find_spec = lambda name, found=importlib.util.find_spec: None if name == "torch" else found(name)
-from refocal import *
-print(sorted(name for name in dir() if name in ("TemperatureScaling", "nn", "metrics")))
-"""
-
-
-@pytest.mark.slow
-def test_everything_can_be_imported_without_torch():
-    made = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)  # noqa: S603
-    assert made.stdout == "['TemperatureScaling', 'metrics']\n", made.stderr

@@ -1,10 +1,10 @@
-"""What an installation brings: packages, megabytes and seconds in an empty environment, and the milliseconds of an import.
+"""What an installation brings: packages, megabytes and seconds in an empty environment, and how long an import takes.
 
     python benchmarks/install_size.py . '.[cli]' '.[plot]' '.[all]'
 
-Each argument is what pip is given; a `before/` in front of the dot, say, is another clone. Packages are counted
-without pip and setuptools; the seconds are those of pip, which compiles what it installs, with its index as it is
-configured; imports are the median of nine new processes.
+Each argument is what pip is given. Packages are counted without pip and setuptools. Times are of the processor, so that
+other work on the machine and the network count little: the seconds of pip, which builds refocal and compiles what it
+installs, and the milliseconds of an import, the median of nine new processes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from pathlib import Path
 
 IMPORTS = ("import numpy", "import refocal", "from refocal import AutoCalibration")
-CLOCK = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+CLOCK = "import time; start = time.process_time(); {}; print(time.process_time() - start)"
 
 
 def main(requirements: list[str]) -> None:
@@ -44,9 +43,10 @@ def measured(requirement: str) -> list[str]:
             ).stdout
 
         size_before = megabytes(folder)
-        start = time.perf_counter()
+        start = os.times()
         run("-m", "pip", "install", "--disable-pip-version-check", requirement)
-        seconds = time.perf_counter() - start
+        end = os.times()
+        seconds = end.children_user + end.children_system - start.children_user - start.children_system
         size = megabytes(folder) - size_before
         listed = run("-m", "pip", "list", "--disable-pip-version-check", "--format=freeze").split()
         n_packages = sum(line.partition("==")[0] not in ("pip", "setuptools", "wheel") for line in listed)

@@ -56,7 +56,7 @@ def log_loss_decomposition(
     cv: int = 5,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
-    random_state: int = 0,
+    seed: int = 0,
     level: float = 0.95,
 ) -> LogLossDecomposition:
     """Log-loss split into the part that a recalibration removes and the rest (Berta et al. 2025).
@@ -94,7 +94,7 @@ def log_loss_decomposition(
     check_integer(cv, "cv", name, least=2, most=len(rows))
     check_level(level, name)
     log_p = np.empty_like(rows)
-    fold = folds(Block(rows, labels), cv, random_state)
+    fold = folds(Block(rows, labels), cv, seed)
     for held_out in (fold == i for i in range(cv)):
         train = ~held_out
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])

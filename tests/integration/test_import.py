@@ -45,15 +45,4 @@ def test_type_checkers_see_the_same_names():
     tree = ast.parse(Path(refocal.__file__).read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = [alias.name for node in block.body for alias in node.names]
-    assert set(seen) == (refocal._MODULES - {"cli", "data", "scale"}) | {"*"}
-
-
-def test_the_names_of_version_0_1_0_still_work_with_a_warning():
-    import refocal
-
-    with pytest.warns(DeprecationWarning, match=r"are now refocal\.io"):
-        assert refocal.data.load_sample is refocal.io.load_sample
-    with pytest.warns(DeprecationWarning, match=r"are now refocal\.io") as caught:
-        from refocal.scale import blocks
-    assert blocks is refocal.io.blocks
-    assert caught[0].filename == __file__
+    assert set(seen) == (refocal._MODULES - {"cli"}) | {"*"}

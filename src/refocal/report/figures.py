@@ -32,8 +32,8 @@ SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 def plot_reliability(
     reliability: Reliability | ReliabilityBand | ReliabilityCurve | StreamedCalibration,
-    ax: Axes | None = None,
     *,
+    ax: Axes | None = None,
     title: str = "",
     terms: Terms = CONFIDENCE,
 ) -> Axes:
@@ -57,7 +57,7 @@ def plot_reliability(
     return ax
 
 
-def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_confidence(histogram: Histogram, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Histogram of the confidence: correct predictions below, wrong ones stacked on top.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -67,7 +67,7 @@ def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str 
     return _draw(charts.confidence(histogram, title, charts.highest_bar([histogram])), ax, title)
 
 
-def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_surface(surface: SearchSurface, *, ax: Axes | None = None, title: str = "") -> Axes:
     """The objective over γ and T on the validation set, the chosen point, and the border of the log-loss tolerance.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -79,7 +79,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     return _draw(charts.surface(surface), ax, title)
 
 
-def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_comparison(evaluation: Evaluation, measure: str = "ece", *, ax: Axes | None = None, title: str = "") -> Axes:
     """One measure of every method with its interval, in the order of the table; an arrow for a method far off.
 
     The chosen method is filled.
@@ -102,7 +102,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     figure: Figure
     figure, axes = plt.subplots(1, len(shown) + 1, figsize=(4.4 * (len(shown) + 1), 4.0), layout="constrained")
     for ax, method in zip(axes, shown, strict=False):
-        plot_reliability(method.reliability, ax, title=method.title, terms=terms_of(evaluation))
+        plot_reliability(method.reliability, ax=ax, title=method.title, terms=terms_of(evaluation))
     plot_comparison(evaluation, ax=axes[-1], title="every method")
     return figure
 

@@ -11,6 +11,7 @@ import torch
 from refocal.calibrators import TemperatureScaling
 from refocal.decomposition import log_loss_decomposition
 from refocal.errors import LabelError, ParameterError
+from refocal.io import Predictions
 from refocal.maps import inverse_focal, log_softmax
 from refocal.metrics import log_loss
 
@@ -89,3 +90,36 @@ def test_the_interval_is_that_of_the_paired_difference():
     interval = found.calibration_interval
     assert (interval.value, interval.level) == (found.calibration, 0.9)
     assert interval.high - interval.low == pytest.approx(2 * 1.644854 * interval.standard_error, rel=1e-6)
+
+
+def test_rows_of_a_cluster_are_predicted_by_fits_that_have_seen_none_of_them():
+    """Against a plain loop over the folds: the losses, and Student's interval of the sums of clusters."""
+    clusters = np.repeat(np.arange(20), 15)
+    logits = 2.0 * LOGITS[:300]
+    labels = LABELS[:300]
+    day = 10 + clusters  # in the order of their names
+    parts = log_loss_decomposition(labels, logits, by="temperature", clusters={"day": day})
+    fold = (np.random.default_rng(0).permutation(20) % 5)[clusters]
+    saved = np.empty(300)
+    for i in range(5):
+        fitted = TemperatureScaling().fit(logits[fold != i], labels[fold != i])
+        own = np.flatnonzero(fold == i)
+        after = fitted.predict_log_proba(logits[own])[np.arange(len(own)), labels[own]]
+        saved[own] = after - log_softmax(logits[own])[np.arange(len(own)), labels[own]]
+    assert parts.calibration == pytest.approx(saved.mean(), rel=1e-6)
+    means = saved.reshape(20, 15).mean(axis=1)
+    error = means.std(ddof=1) / 20**0.5
+    interval = parts.calibration_interval
+    assert interval.standard_error == pytest.approx(error, rel=1e-6)
+    assert interval.high - interval.low == pytest.approx(2 * 2.093024 * error, rel=1e-5)  # Student's t of 19
+    with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be an integer from 2 to 20"):
+        log_loss_decomposition(labels, logits, by="temperature", clusters=clusters, cv=21)
+
+
+def test_clusters_of_predictions_are_those_of_arguments():
+    clusters = np.repeat(np.arange(20), 15)
+    rows = Predictions.from_logits(2.0 * LOGITS[:300], LABELS[:300])
+    of_arguments = log_loss_decomposition(LABELS[:300], 2.0 * LOGITS[:300], by="temperature", clusters=clusters)
+    assert log_loss_decomposition(rows.with_clusters(clusters), by="temperature") == of_arguments
+    assert log_loss_decomposition(rows, by="temperature", clusters=clusters) == of_arguments
+    assert log_loss_decomposition(rows, by="temperature") != of_arguments

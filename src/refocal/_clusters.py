@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Indices
-from refocal._groups import MISSING, names_of_column
+from refocal._groups import names_of_column
 from refocal.errors import DataError, ParameterError
 
 KEY_BITS = 62
@@ -70,8 +70,8 @@ def _named(clusters: Any, n_rows: int, function: str) -> tuple[str, NDArray[np.s
         # A Series may have a name; that of a Dask array is one of Dask's own.
         given = getattr(clusters, "name", None) if hasattr(clusters, "to_frame") else None
         name = str(given or UNNAMED)
-    names = names_of_column(column, name, n_rows, "clusters", function)
-    is_missing = names == MISSING
+    names = names_of_column(column, name, n_rows, "clusters", function, missing="")
+    is_missing = names == ""
     if is_missing.any():
         got = f"none in row {int(np.argmax(is_missing))} of {name!r}"
         raise DataError("clusters", function, expected="known of every row", got=got)

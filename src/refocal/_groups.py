@@ -55,8 +55,10 @@ def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str
     return made
 
 
-def names_of_column(column: Any, name: str, n_rows: int, argument: str, function: str) -> NDArray[np.str_]:
-    """The values of a column as text, by the rules of `as_groups`."""
+def names_of_column(
+    column: Any, name: str, n_rows: int, argument: str, function: str, *, missing: str = MISSING
+) -> NDArray[np.str_]:
+    """The values of a column as text, by the rules of `as_groups`; what is `missing` is called so."""
     # NumPy would make text of None and of numbers that stand beside text in a list.
     values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
     if values.shape != (n_rows,):
@@ -68,25 +70,28 @@ def names_of_column(column: Any, name: str, n_rows: int, argument: str, function
     # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
     if values.dtype.kind in "fU":
         distinct, place = np.unique(values, return_inverse=True)
-        values = np.array([_name(value) for value in distinct])[place]
+        values = np.array([_name(value) or missing for value in distinct])[place]
     elif values.dtype.kind not in "iub":
-        values = np.array([_name(value) for value in values.tolist()])
+        values = np.array([_name(value) or missing for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
     return made
 
 
 def _name(value: Any) -> str:
-    """A value as text; whole numbers, which a missing one in their column makes floats, are written without a point."""
+    """A value as text, empty if missing.
+
+    Whole numbers, which a missing one in their column makes floats, are written without a point.
+    """
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
-        return _without_time_of_day(str(value)) or MISSING
+        return _without_time_of_day(str(value))
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return MISSING
+        return ""
     if isinstance(value, (float, np.floating)):
         number = float(value)
         if math.isnan(number):
-            return MISSING
+            return ""
         # In its own precision: a third of float32 is 0.33333334, as in a text file.
         return str(int(number)) if number.is_integer() else str(value)
     return _without_time_of_day(str(value))

@@ -67,8 +67,11 @@ def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]
     return as_floating(array, argument, function)
 
 
-def check_rows(logits: Array, argument: str, function: str) -> None:
-    """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds."""
+def check_rows(logits: Array, argument: str, function: str, row_numbers: NDArray[np.int64] | None = None) -> None:
+    """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds.
+
+    `row_numbers` are those of the rows as they were given, where some were left out.
+    """
     if logits.ndim < 1 or logits.shape[-1] < 2:
         raise ShapeError(argument, function, expected=_TWO_CLASSES, got=f"shape {tuple(logits.shape)}")
     xp = namespace(logits)
@@ -79,7 +82,8 @@ def check_rows(logits: Array, argument: str, function: str) -> None:
         rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
         worst = xp.max(rows, axis=-1)
         row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
-        raise DataError(argument, function, expected=FINITE_ROWS, got=f"{not_finite(rows[row, :])} in row {row}")
+        number = row if row_numbers is None else int(row_numbers[row])
+        raise DataError(argument, function, expected=FINITE_ROWS, got=f"{not_finite(rows[row, :])} in row {number}")
 
 
 def not_finite(row: Array) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from refocal._arrays import as_floating, to_numpy
+from refocal._arrays import Indices, as_floating, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
@@ -45,7 +45,7 @@ class LogLossDecomposition(NamedTuple):
     calibration: float
     refinement: float
     calibration_interval: Interval | None = None
-    """The interval of the calibration part; the fits count as given."""
+    """The interval of the calibration part; the fits count as given. With clusters it is that of the clusters."""
 
 
 def log_loss_decomposition(
@@ -58,6 +58,7 @@ def log_loss_decomposition(
     ignore_index: IgnoreIndex = None,
     seed: int = 0,
     level: float = 0.95,
+    clusters: Any = None,
 ) -> LogLossDecomposition:
     """Log-loss split into the part that a recalibration removes and the rest (Berta et al. 2025).
 
@@ -66,7 +67,8 @@ def log_loss_decomposition(
     saved, and can be slightly negative on calibrated predictions. It is what a calibrator finds, a lower bound of all
     miscalibration: `by` is "auto" (`AutoCalibration`), "temperature", "fts" (focal temperature scaling by log-loss) or
     any calibrator, and temperature scaling alone finds half where classes are off separately. Log-probabilities do as
-    logits.
+    logits. Rows of one of the `clusters`, such as a customer or a day, stay in one fold, and the interval is that of
+    independent clusters.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(5000, 4))
@@ -79,10 +81,10 @@ def log_loss_decomposition(
     """
     name = "log_loss_decomposition"
     if isinstance(y_true, Predictions):
-        checked = y_true
+        checked = y_true if clusters is None else y_true.with_clusters(clusters)
     else:
         names = Arguments("logits", "y_true", "sample_weight")
-        options = {"weight": sample_weight, "ignore_index": ignore_index}
+        options = {"weight": sample_weight, "ignore_index": ignore_index, "clusters": clusters}
         checked = read_rows(logits, y_true, "logits", names=names, function=name, **options)
     labels = checked.labels
     weight = checked.weight
@@ -91,10 +93,14 @@ def log_loss_decomposition(
     if not isinstance(calibrator, Calibrator):
         words = ", ".join(repr(word) for word in BY)
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
-    check_integer(cv, "cv", name, least=2, most=len(rows))
+    n_clusters = None if checked.clusters is None else len(np.unique(checked.clusters))
+    check_integer(cv, "cv", name, least=2, most=len(rows) if n_clusters is None else n_clusters)
     check_level(level, name)
     log_p = np.empty_like(rows)
-    fold = folds(Block(rows, labels), cv, seed)
+    if checked.clusters is None:
+        fold = folds(Block(rows, labels), cv, seed)
+    else:
+        fold = _folds_of_clusters(checked.clusters, cv, seed)
     for held_out in (fold == i for i in range(cv)):
         train = ~held_out
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])
@@ -103,10 +109,21 @@ def log_loss_decomposition(
     after = log_loss_terms(probability_rows(labels, log_p, weight, "log-probabilities"))
     total = mean(before, weight)
     refinement = mean(after, weight)
-    error = math.sqrt(variance_of_mean(before - after, weight))
+    error = math.sqrt(variance_of_mean(before - after, weight, checked.clusters))
     return LogLossDecomposition(
         total=total,
         calibration=total - refinement,
         refinement=refinement,
-        calibration_interval=normal_interval(total - refinement, error, level, (-math.inf, math.inf)),
+        calibration_interval=normal_interval(total - refinement, error, level, (-math.inf, math.inf), n_clusters),
     )
+
+
+def _folds_of_clusters(clusters: Indices, n_folds: int, seed: int) -> Indices:
+    """A random fold for each cluster, as the fold of each of its rows: a calibrator has seen none of those it predicts.
+
+    Folds have the same number of clusters, or one more.
+    """
+    names, number = np.unique(clusters, return_inverse=True)
+    fold_of_cluster = np.random.default_rng(seed).permutation(len(names)) % n_folds
+    fold: Indices = fold_of_cluster[number]
+    return fold

@@ -522,10 +522,34 @@ def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
     parts = np.array_split(order, 5)
     # All rows, and more than a sample has: then the last fit of the scaling sums up rows in their own order.
     for most, close in ((100_000, 1e-9), (1000, 1e-6)):
-        monkeypatch.setattr(auto, "SCALING_ROWS", most)
+        monkeypatch.setattr(auto, "_max_rows", lambda n_classes, most=most: most)
         expected = AutoCalibration().fit(logits, labels).predict_proba(log_p)
         shuffled = AutoCalibration().fit(logits[order], labels[order]).predict_proba(log_p)
         np.testing.assert_allclose(shuffled, expected, rtol=0.0, atol=close)
         blocks = AutoCalibration().fit(in_blocks([(logits[some], labels[some]) for some in parts]))
         np.testing.assert_allclose(blocks.predict_proba(log_p), expected, rtol=0.0, atol=close)
         assert blocks.fit_report_["n_samples"] == 3000
+
+
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(300, 2), (300, 4), (8, 4)])
+def test_the_progress_of_a_fit_rises_to_the_end(n_rows, n_classes):
+    log_p, labels = true_log_p(n_rows, n_classes)
+    shares = []
+    fitted = AutoCalibration().fit(2.0 * log_p, labels, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(shares) == (3 if "matrix" in fitted.choice_["chosen"] else 1)
+
+
+def test_the_numbers_of_a_fit_are_those_that_it_was_made_of():
+    """One record has them all: the dictionary, the chain and the sentences agree."""
+    log_p, labels = true_log_p(1000, 4)
+    fitted = AutoCalibration().fit(2.0 * log_p, labels)
+    choice = fitted.choice_
+    assert list(choice) == [
+        "chosen", "strength", "passes", "converged", "weights", "log_loss_out_of_fold", "gamma", "temperature",
+    ]  # fmt: skip
+    assert list(choice["log_loss_out_of_fold"]) == ["mean", *choice["weights"]]
+    assert (choice["gamma"], choice["temperature"]) == (fitted.gamma_, fitted.temperature_)
+    assert f"γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f}" in fitted.report_
+    assert list(AutoCalibration().fit(log_p[:8], labels[:8]).choice_) == ["chosen", "log_loss", "gamma", "temperature"]

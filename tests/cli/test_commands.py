@@ -505,3 +505,19 @@ def test_diff_and_a_report_of_several(refocal, folder):
     assert refocal("report", "a.json", "b.json")[0] == 0
     assert "2 evaluations side by side" in (folder / "report.html").read_text(encoding="utf-8")
     assert refocal("report", "a.json", "val.npz")[0] == 2
+
+
+def test_diff_says_which_unit_its_intervals_rest_on(refocal, folder):
+    rows = read("test.npz")
+    day = np.arange(len(rows.labels)) % 20
+    frame = pd.DataFrame(rows.values, columns=[f"logit_{k}" for k in range(rows.values.shape[1])])
+    frame.assign(label=rows.labels, day=day).to_csv("days.csv", index=False)
+    assert refocal("evaluate", "days.csv", "--clusters", "day", "-o", "days.json")[0] == 0
+    assert refocal("evaluate", "test.npz", "--resamples", 5, "-o", "rows.json")[0] == 0
+    code, out, _ = refocal("diff", "rows.json", "days.json")
+    assert code == 0
+    text = " ".join(out.split())
+    assert f"{len(day):,} rows of rows.json and 20 clusters of rows (day) of days.json count as independent" in text
+    assert "adjusted (Holm)" in text
+    changes = json.loads(refocal("diff", "rows.json", "days.json", "--json")[1])
+    assert all(0.0 <= change["p_value"] <= 1.0 for change in changes)

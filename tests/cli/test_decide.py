@@ -56,6 +56,9 @@ def test_more_classes_and_a_calibrator(refocal, folder):
     expected = evaluate_decisions(rows.labels, load("calibrator.json").predict_proba(rows.values), costs)
     assert found["calibrated"]["cost"]["value"] == pytest.approx(expected.cost.value, rel=1e-6)
     assert set(found) == {"uncalibrated", "calibrated"}
+    text = (folder / "costs.csv").read_text()
+    (folder / "costs.csv").write_text(text, encoding="utf-8-sig")  # as spreadsheets save it
+    assert json.loads(refocal(*arguments, "--json")[1])["reports"] == found
     shown = refocal(*arguments)[1]
     assert "calibrated" in shown
     assert "One action for all rows costs" in shown

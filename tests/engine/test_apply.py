@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, draw_rows
+from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, draw_rows, rising_curve
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, MatrixScaling, TemperatureScaling
 from refocal.engine import c_engine
 from refocal.engine.apply import apply, probabilities_of
-from refocal.engine.program import program_for, program_of
+from refocal.engine.program import MATRIX_CLASSES, Opcode, program_for, program_of
 from refocal.errors import DataError, InputWarning, ShapeError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Focal, Mixture, Temperature, Uniform
+from refocal.maps.steps import KINDS, Affine, Focal, Mixture, Temperature, Uniform
 
 pytestmark = [
     pytest.mark.numerics,
@@ -46,6 +46,53 @@ def test_any_chain_is_that_of_the_array_functions(seed):
         found, usual, exact = (x[possible] for x in (logs.probabilities, by_arrays, exact))
         off, usual = (np.abs(x - exact) / (1 - exact) for x in (found, usual))
         assert off.max() <= max(1e-6, 2 * usual.max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_classes", [2, 3, 7, 10, 64])
+def test_a_matrix_is_that_of_the_array_functions(kind, n_classes):
+    rng = np.random.default_rng(n_classes)
+    weights = np.eye(n_classes) + 0.3 * rng.normal(size=(n_classes, n_classes))
+    matrix = Affine(kind, 1.7, weights, rng.normal(size=n_classes))
+    logits = draw_rows(rng, n_classes)
+    for chain in (
+        Chain((Temperature(0.6), matrix, Temperature(1.3), Focal(0.5), Confidence(rising_curve(rng)))),
+        Chain((Mixture((Chain((matrix,)), Chain((matrix, Focal(2.0)))), np.array([0.4, 0.6])),)),
+    ):
+        program = program_for(chain, logits)
+        assert not program.before.steps
+        assert Opcode.MATRIX in program.steps[:, 0]
+        exact = chain.log_probabilities(logits)
+        np.testing.assert_allclose(apply(chain, logits).probabilities, np.exp(exact), rtol=0, atol=1e-12)
+        single = logits.astype(np.float32)
+        exact = chain.probabilities(single.astype(np.float64))
+        usual = np.abs(chain.probabilities(single) - exact).max()
+        assert np.abs(apply(chain, single).probabilities - exact).max() <= max(1e-6, 2.0 * usual)
+    logs = apply(Chain((matrix,)), logits, log=True).probabilities
+    np.testing.assert_allclose(logs, matrix_log_probabilities(matrix, logits), rtol=1e-12, atol=1e-12)
+
+
+def matrix_log_probabilities(matrix, logits):
+    """log softmax(W z + b), row by row and class by class."""
+    log_p = np.full(logits.shape, -np.inf)
+    for row, out in zip(logits, log_p, strict=True):
+        gap = np.maximum((row - row.max()) / matrix.inner_temperature, -87.0)
+        if matrix.kind == "logits":
+            z = gap - gap.mean()
+        else:
+            scale = matrix.inner_temperature if matrix.kind == "log-probabilities" else 1.0
+            z = gap - np.log(np.exp(gap * scale).sum()) / scale
+        possible = row > -np.inf
+        out[possible] = log_softmax((matrix.weights @ z + matrix.intercept)[possible])
+    return log_p
+
+
+def test_a_gpu_and_very_many_classes_leave_a_matrix_to_the_array_functions():
+    small = Chain((Affine("tempered", 1.0, np.eye(3), np.zeros(3)), Temperature(2.0)))
+    assert len(program_of(small).before.steps) == 1
+    n_classes = MATRIX_CLASSES + 1
+    large = Chain((Affine("tempered", 1.0, np.eye(n_classes), np.zeros(n_classes)), Temperature(2.0)))
+    assert len(program_for(large, np.zeros((1, n_classes))).before.steps) == 1
 
 
 @pytest.mark.parametrize("gamma", [0.0, 3.0])
@@ -189,7 +236,7 @@ def test_parameters_in_single_precision_as_a_layer_has_them_are_supported_too():
     chain = AutoCalibration().fit(logits, labels).chain_
     assert chain.find(Pieces, "knots") is not None
     rounded = chain.with_parameters(lambda value: np.asarray(np.float32(value), dtype=np.float64)[()])
-    # A matrix is left to the array functions; the focal map and the curve are not.
+    # On a GPU a matrix is left to the array functions; the focal map and the curve are not.
     before = program_of(rounded).before.steps
     assert not any(isinstance(step, (Confidence, Focal)) for step in before)
 

@@ -374,7 +374,7 @@ def test_ties_are_broken_by_log_loss_then_auto_then_simplicity(ece, log_loss, ex
     }
     made = {"none": None, "auto": AutoCalibration()}
     for name, chain in (("ts", Chain((Temperature(2.0),))), ("fts", Chain((Temperature(2.0), Focal(1.0))))):
-        made[name] = SimpleNamespace(chain_=chain, chooses=False)
+        made[name] = SimpleNamespace(chain_=chain, averages=False)
     assert recommended(looks, made, 4, 0.95) == expected
     if expected == "auto":  # of two classes log-loss alone counts
         assert recommended(looks, made, 2, 0.95) == "auto"

@@ -41,8 +41,8 @@ def test_scores_of_rows_left_out_do_not_know_their_labels():
     other = labels.copy()
     other[fold == 2] = (other[fold == 2] + 1) % 4
     members, changed = (Members(Block(log_p, given), 1.0, fold) for given in (labels, other))
-    for i in range(2, len(members.names)):
-        change = np.abs(softmax(members.scores(i), axis=1) - softmax(changed.scores(i), axis=1))
+    for name in members.names[2:]:  # those that were fitted to labels
+        change = np.abs(softmax(members.scores(name), axis=1) - softmax(changed.scores(name), axis=1))
         # The fits start from those of all rows, and end within a tolerance of their own.
         assert change[fold == 2].max() < 0.005
         assert change[fold == 1].max() > 0.04

@@ -87,6 +87,48 @@ def test_few_events_are_warned_of_whatever_the_rows(n_events):
         AutoCalibration(input="log-odds").fit(x, labels)
 
 
+def test_the_class_that_hardly_occurs_is_named():
+    x, is_class = sample(200)
+    labels = np.where(np.argsort(np.argsort(-x)) < 4, "fraud", "none")
+    with pytest.warns(FitWarning, match="Only 4 of 200 rows are of class 'fraud'"):
+        AutoCalibration().fit(np.stack([x, np.zeros(200)], axis=1), labels)
+    with pytest.warns(FitWarning, match="Only 4 of 200 rows are of class True"):
+        AutoCalibration(input="log-odds").fit(x, labels == "fraud")
+    fitted = AutoCalibration(input="log-odds").fit(x, is_class)
+    assert "rows are of class" not in fitted.report_
+
+
+def test_of_more_classes_those_that_hardly_occur_are_named():
+    rng = np.random.default_rng(0)
+    names = np.array(["a", "b", "c", "d", "e", "f"])
+    labels = np.repeat(np.arange(6), [2, 60, 3, 60, 4, 5])
+    logits = rng.normal(size=(len(labels), 6)) + np.eye(6)[labels]
+    expected = "Only 2 of 134 rows are of class 'a', 3 of 134 rows are of class 'c', 4 of 134 rows are of class 'e'"
+    with pytest.warns(FitWarning, match=expected + ", and as few of 1 more: "):
+        AutoCalibration().fit(logits, names[labels])
+    few_of_all = rng.permutation(len(labels))[:40]  # 40 rows of 6 classes: that is no property of a class
+    assert "rows are of class" not in AutoCalibration().fit(logits[few_of_all], labels[few_of_all]).report_
+
+
+def test_the_share_of_no_calibration_follows_from_what_calibration_gains():
+    """1 / (1 + exp(D/4)), where D is what all rows left out gain, by a loop over them."""
+    for slope in (1.0, 0.7):
+        x, is_class = sample(300, slope=slope)
+        fold = np.arange(300) % 5
+        left_out = np.empty((6, 300))
+        for i in range(5):
+            curves = fit_members(x[fold != i], is_class[fold != i], np.ones((fold != i).sum()))
+            for scores, curve in zip(left_out, curves, strict=True):
+                scores[fold == i] = curve(x[fold == i])
+        mean = fit_two_classes(x, is_class, np.ones(300), fold).mean
+        calibrated = mean._replace(share_uncalibrated=0.0).of(MemberProbabilities.of(left_out))
+        gain = 0.0
+        for before, after, of_class in zip(x, calibrated, is_class, strict=True):
+            sign = 1.0 if of_class else -1.0
+            gain += np.log(expit(sign * after)) - np.log(expit(sign * before))
+        assert mean.share_uncalibrated == pytest.approx(1.0 / (1.0 + np.exp(0.25 * gain)), rel=1e-9)
+
+
 def test_the_log_loss_of_rows_left_out_is_unbiased():
     """On average over fits, to half a standard error of one; the sample's own luck is taken out by the truth."""
     n_rows = 300

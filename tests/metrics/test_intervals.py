@@ -12,8 +12,9 @@ from refocal.errors import ParameterError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.intervals import _smoothed_gaps, share_interval
+from refocal.metrics.record import BlockSums
 from refocal.metrics.smooth import _kernel
-from refocal.metrics.squared import gap_squares, standard_error
+from refocal.metrics.squared import SquaredSummary, gap_squares, standard_error
 
 pytestmark = pytest.mark.numerics
 
@@ -80,6 +81,41 @@ def test_squared_error_is_the_square_of_the_debiased_one():
 def test_squared_error_of_a_calibrated_model_averages_to_zero():
     found = [rm.squared_ece(*draw(seed, power=1.0)) for seed in range(300)]
     assert abs(np.mean(found)) < 3 * np.std(found) / 300**0.5
+
+
+def weighted_draw(seed, n=300):
+    """Rows of a calibrated model; class 1 was kept with probability 0.3 and weighs 1 / 0.3, times a random factor."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(2, 2, 3 * n)
+    y = (rng.random(3 * n) < p).astype(np.int64)
+    kept = np.flatnonzero((y == 0) | (rng.random(3 * n) < 0.3))[:n]
+    weight = np.where(y == 1, 1 / 0.3, 1.0) * np.exp(rng.standard_normal(3 * n))
+    return y[kept], p[kept], weight[kept]
+
+
+def squared_error_in_blocks(y, p, weight):
+    histogram = rm.CalibrationHistogram()
+    for block in np.array_split(np.arange(len(y)), 3):
+        histogram.update(y[block], p[block], sample_weight=None if weight is None else weight[block])
+    sums = BlockSums(histogram=histogram, classes=[], residuals=np.zeros(1), means={})
+    return rm.METRICS["squared_ece"].streamed(sums)
+
+
+@pytest.mark.parametrize("n", [20, 300, 5_000])  # 20 rows leave bins of one row, which have no pairs
+@pytest.mark.parametrize("weighted", [False, True])
+def test_squared_error_in_blocks_is_that_of_memory(n, weighted):
+    y, p, weight = weighted_draw(n, n)
+    p = p.round(4)  # each value has a cell of its own, so that nothing is rounded
+    weight = weight if weighted else None
+    exact = SquaredSummary.of(read_probabilities(y, p, weight, "test"))
+    streamed = squared_error_in_blocks(y, p, weight)
+    assert streamed.value == pytest.approx(exact.value, abs=1e-12)
+    assert streamed.summary.interval().high == pytest.approx(exact.interval().high, rel=1e-9)
+
+
+def test_squared_error_of_weighted_rows_averages_to_zero_in_blocks_too():
+    errors = np.array([squared_error_in_blocks(*weighted_draw(seed)).value for seed in range(200)])
+    assert abs(errors.mean()) < 3 * errors.std() / 200**0.5
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from refocal import LogisticCalibration
 from refocal.errors import DataError, ParameterError
 from refocal.io import Predictions
 from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
-from refocal.report import write_backtest_page
+from refocal.report.page import write_backtest_page
 
 
 def days(seed, shift, n_days=60, n=200, sd=0.0):

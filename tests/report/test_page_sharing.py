@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from refocal.errors import ParameterError
 from refocal.evaluate import check_requirements, differences, evaluate
+from refocal.evaluate.difference import CHOSEN
 from refocal.io import Predictions
 from refocal.report import render
 from refocal.report.page import notes_html
@@ -90,6 +93,48 @@ def test_differences_are_those_of_independent_normal_means(evaluation):
     assert math.isclose(0.05, math.hypot(0.03, 0.04))
     accuracy = [c for c in differences(evaluation, evaluation) if c.measure == "accuracy"]
     assert {c.verdict for c in accuracy} == {"statistically indistinguishable"}
+
+
+def test_verdicts_on_several_measures_are_adjusted_together(evaluation):
+    """Holm in each of two families, and Šidák for the two: one change of p = 0.02 among several is no statement."""
+
+    def with_loss(value):
+        """An evaluation whose chosen method alone has another log-loss, with an interval of ± 1.96 / √2."""
+        half = 1.959964 / 2**0.5
+        loss = replace(evaluation.after.measures["log_loss"], value=value, low=value - half, high=value + half)
+        method = replace(evaluation.after, measures={**evaluation.after.measures, "log_loss": loss})
+        return replace(evaluation, methods=[evaluation.before, method])
+
+    for z, verdict in ((2.326, "statistically indistinguishable"), (4.0, "worse")):
+        changes = differences(with_loss(10.0), with_loss(10.0 + z))
+        of_chosen = [change for change in changes if change.method == CHOSEN]
+        of_methods = [change for change in changes if change.method != CHOSEN]
+        alone = 2 * NormalDist().cdf(-z)  # the standard error of the difference is 1
+        for family in (of_chosen, of_methods):
+            (change,) = [change for change in family if change.p_value < 1.0]
+            assert change.measure == "log_loss"
+            assert change.p_value == pytest.approx(1 - (1 - min(1.0, len(family) * alone)) ** 2, rel=1e-4)
+            assert change.verdict == verdict
+            assert change.low > 0.0  # the interval is not adjusted
+
+
+def test_changes_of_few_clusters_have_the_quantiles_of_student(evaluation):
+    def with_loss(value, **run):
+        loss = replace(evaluation.after.measures["log_loss"], value=value, low=value - 0.1, high=value + 0.1)
+        method = replace(evaluation.after, measures={**evaluation.after.measures, "log_loss": loss})
+        return replace(evaluation, methods=[evaluation.before, method], run={**evaluation.run, **run})
+
+    of_rows = differences(with_loss(1.0), with_loss(1.3))
+    of_clusters = differences(with_loss(1.0, clusters="8"), with_loss(1.3, clusters="30"))
+    pairs = list(zip(of_rows, of_clusters, strict=True))
+    n_tested = sum(change.method == CHOSEN for change in of_rows)
+    for rows, clusters in pairs:
+        assert (rows.low, rows.high) == (clusters.low, clusters.high)
+    t = 2.364624 * 0.3 / (0.1 * 2**0.5)  # the quantile of 7 degrees of freedom, by as many margins as the change is
+    alone = 2 * student.sf(t, 7)
+    adjusted = next(change.p_value for change in of_clusters if change.p_value < 1.0)
+    assert adjusted == pytest.approx(1 - (1 - n_tested * alone) ** 2, rel=1e-4)
+    assert adjusted > next(change.p_value for change in of_rows if change.p_value < 1.0)
 
 
 @pytest.fixture(scope="module")

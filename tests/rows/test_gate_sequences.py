@@ -135,3 +135,27 @@ def test_options_of_questions_may_be_tensors():
     np.testing.assert_array_equal(multiple_choice(rows, [1, 1]).values[0], [-1.5, -0.25, -np.inf])
     with pytest.raises((DataError, ShapeError), match="'scores' of multiple_choice"):
         multiple_choice([["a", "b"]], [0])
+
+
+def test_errors_name_the_row_as_it_was_given_though_others_were_left_out():
+    logits, labels = draw_logits(40, 3, seed=0)
+    logits[10, 1] = np.nan
+    weight = np.r_[np.zeros(5), np.ones(35)]
+    with pytest.raises(DataError, match="NaN in row 10 "):
+        TemperatureScaling().fit(logits, labels, sample_weight=weight)
+    with pytest.raises(DataError, match="NaN in row 10 "):
+        Predictions.from_logits(logits, labels, weight=weight)
+    marked = np.where(np.arange(40) < 5, -100, labels)
+    with pytest.raises(DataError, match="NaN in row 10 "):
+        TemperatureScaling().fit(logits, marked, ignore_index=-100)
+
+
+def test_a_cluster_may_be_called_missing_and_none_may_be():
+    logits, labels = draw_logits(40, 3, seed=0)
+    names = np.array(["missing", "known"])[np.arange(40) % 2]
+    rows = Predictions.from_logits(logits, labels, clusters={"day": names})
+    assert len(np.unique(rows.clusters)) == 2
+    for nothing in ("", None, float("nan")):
+        unknown = [*names[:-1], nothing]
+        with pytest.raises(DataError, match="none in row 39 of 'day'"):
+            Predictions.from_logits(logits, labels, clusters={"day": unknown})

@@ -85,8 +85,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     needs_groups: ClassVar[bool] = False
     """Whether `fit` and the predicting methods also take the groups of the rows."""
 
-    chooses: ClassVar[bool] = False
-    """Whether its map is one of several, chosen by the rows of the fit."""
+    averages: ClassVar[bool] = False
+    """Whether it is a mean of methods, as flexible as the rows of the fit allow."""
 
     def fit(
         self,
@@ -194,7 +194,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise LabelError("y", function, expected=expected, got="None")
         options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
         rows = aligned(X, _without_column_axis(y, X), sample_weight, Arguments(), function, **options)
-        scores = read_scores(rows.scores, self.input, "X", function, owner=type(self).__name__)
+        name = type(self).__name__
+        scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
         kind = "probabilities" if self.input == "probabilities" else "logits"
         checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
@@ -243,25 +244,25 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """Log-probabilities, accurate even where probabilities round to 0 or 1."""
-        return self._predict("predict_log_proba", X, class_axis)
+        return self._predict(X, class_axis, None, log=True)
 
     def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
         """Probabilities, one column for each of `classes_`; for a Dask array they are computed lazily.
 
         For a NumPy array the result is written into `out`, if given.
         """
-        return self._predict("predict_proba", X, class_axis, out)
+        return self._predict(X, class_axis, out, log=False)
 
-    def _predict(self, method: str, X: Array, class_axis: int, out: NDArray[Any] | None = None) -> Array:
-        """Probabilities, or their logarithms, by the name of the method."""
-        name = f"{type(self).__name__}.{method}"
-        log = method == "predict_log_proba"
+    def _predict(self, X: Array, class_axis: int, out: NDArray[Any] | None, *, log: bool) -> Array:
+        """Probabilities, or their logarithms; written into `out`, if given."""
+        predict = self.predict_log_proba if log else self.predict_proba
+        name = f"{type(self).__name__}.{predict.__name__}"
         if out is not None:
             check_out(out, X, name)
             if is_same_memory(out, X):  # rows that are read once more would have been overwritten
-                return filled(self._predict(method, X, class_axis), out)
+                return filled(self._predict(X, class_axis, None, log=log), out)
         if class_axis != -1:
-            last = getattr(self, method)(classes_last(X, class_axis, name))
+            last = predict(classes_last(X, class_axis, name))
             return filled(namespace(last).moveaxis(last, -1, class_axis), out)
         if self._is_plain(X) and not (log and isinstance(X, np.ndarray)):  # the checks below are part of the pass
             applied = apply(self.chain_, X, out, log=log)
@@ -269,7 +270,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 return applied.probabilities
         check_is_fitted(self)
         if is_dask(X):
-            return self._by_chunk(method, X)
+            return self._by_chunk(predict, X)
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
@@ -288,7 +289,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
         check_is_fitted(self)
         if is_dask(X):
-            return self._by_chunk("predict", X)
+            return self._by_chunk(self.predict, X, answers_classes=True)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
             scores = as_array(self._columns(X, "predict"), "X", "predict")
@@ -422,20 +423,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         return pd.DataFrame(chunk, columns=list(known))
 
-    def _by_chunk(self, method: str, X: Any) -> Any:
-        """A method applied lazily to each chunk of rows of a Dask array or DataFrame.
+    def _by_chunk(self, method: Callable[[Any], Array], X: Any, *, answers_classes: bool = False) -> Any:
+        """A method of this calibrator applied lazily to each chunk of rows of a Dask array or DataFrame.
 
         The columns of a DataFrame must be those of the fit, in their order. One number per row has two columns of
         probabilities.
         """
-        self._check_names(X, f"{type(self).__name__}.{method}")
+        self._check_names(X, f"{type(self).__name__}.{method.__name__}")
         values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
         compute = partial(_of_chunk, self, method)
         n_axes = values.ndim
         is_one_column = n_axes == 1
         if not is_one_column:
             values = values.rechunk({n_axes - 1: -1})
-        if method == "predict":
+        if answers_classes:
             options: dict[str, Any] = {} if is_one_column else {"drop_axis": n_axes - 1}
             meta = np.empty((0,) * (n_axes - (0 if is_one_column else 1)), self.classes_.dtype)
             return values.map_blocks(compute, dtype=self.classes_.dtype, meta=meta, **options)
@@ -508,9 +509,9 @@ def filled(p: Array, out: NDArray[Any] | None) -> Array:
     return out
 
 
-def _of_chunk(calibrator: Calibrator, method: str, chunk: NDArray[Any]) -> Array:
+def _of_chunk(calibrator: Calibrator, method: Callable[[Any], Array], chunk: NDArray[Any]) -> Array:
     """A method of a calibrator on one chunk of rows, whose column names were checked."""
-    return getattr(calibrator, method)(calibrator.with_names(chunk))
+    return method(calibrator.with_names(chunk))
 
 
 def _frame_of_names(X: Any, *others: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the calibrators share that choose among scalings by cross-fitting."""
+"""What the calibrators share that are fitted with the help of predictions for rows left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refocal.calibrators.fitted import HasFocalPoint
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CrossFitted(HasFocalPoint, Calibrator):
-    """A calibrator that chooses a scaling by its predictions for rows that it was not fitted on."""
+    """A calibrator that judges scalings by their predictions for rows that they were not fitted on."""
 
     n_folds: int = setting.integer(5, least=2)
     random_state: int = setting.integer(0, least=0)

@@ -270,11 +270,15 @@ def diff(
         metric = measured[change.measure]
         low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
         numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
-        rows.append((change.method, metric.heading, *numbers, change.verdict))
-    print_table(("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
+        p_value = "< 0.001" if change.p_value < 0.001 else f"{change.p_value:.3f}"
+        rows.append((change.method, metric.heading, *numbers, p_value, change.verdict))
+    print_table(("method", "measure", "old", "new", "difference", "p", "verdict"), rows, ("difference",))
+    unit_of = refocal.evaluate.summary.unit_of
+    units = f"{unit_of(first)} of {old.name} and {unit_of(second)} of {new.name}"
     say(
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
-        "Differences are new less old with 95 % intervals, for test rows that are independent.",
+        f"Differences are new less old, each with its 95 % interval; {units} count as independent.",
+        "The p-values are adjusted (Holm), so that all verdicts are right together in 95 % of cases.",
         *(f"Those of {metric.label} are of its distance from 0." for metric in measured.values() if metric.signed),
     )
     shown = refocal.evaluate.difference.CHOSEN

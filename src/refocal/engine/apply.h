@@ -8,7 +8,8 @@
  */
 
 /* A step is three integers: its kind (Opcode of program.py), where its numbers start, and how many there are. */
-enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEIGHT, ONE_VS_REST, UNIFORM, MEMBER };
+enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEIGHT, ONE_VS_REST, UNIFORM, MEMBER,
+       MATRIX };
 enum { LOGITS, TEMPERED, LOG_PROBABILITIES }; /* what an affine step is a map of */
 enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* Findings of program.py */
 
@@ -106,21 +107,51 @@ INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
     return (Odds){pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST)), sum, rows.at};
 }
 
-/* A diagonal affine map of the scores brought to a common level: maps/steps.py. */
-INLINE void affine(V *d, int64_t n, real slope, const double *numbers) {
+/* What an affine map is a map of: the scores brought to a common level, into z (`features` of maps/steps.py). */
+INLINE void features(const V *d, V *z, int64_t n, real slope, const double *numbers) {
     const int64_t kind = numbers[0];
     const real inner = slope / numbers[1], scale = kind == LOG_PROBABILITIES ? numbers[1] : 1.0;
-    const double *weights = numbers + 2, *intercept = weights + n;
     V top = d[0], level = {0};
     for (int64_t j = 1; j < n; j++) top = larger(d[j], top);
     for (int64_t j = 0; j < n; j++) {
-        V gap = larger((d[j] - top) * inner, same(LOWEST_FEATURE));
-        level += kind == LOGITS ? gap : exp_(gap * scale);
+        z[j] = larger((d[j] - top) * inner, same(LOWEST_FEATURE));
+        level += kind == LOGITS ? z[j] : exp_(z[j] * scale);
     }
     level = kind == LOGITS ? level / (real)n : log1p_(level - 1.0) / scale;
-    for (int64_t j = 0; j < n; j++) {
-        V gap = larger((d[j] - top) * inner, same(LOWEST_FEATURE));
-        d[j] = pick(d[j] > -INFINITY, (gap - level) * (real)weights[j] + (real)intercept[j], same(-INFINITY));
+    for (int64_t j = 0; j < n; j++) z[j] -= level;
+}
+
+/* The scores behind a diagonal affine map, whose numbers are the kind of z, T, the weights and the intercept. */
+INLINE void affine(V *d, V *z, int64_t n, real slope, const double *numbers) {
+    const double *weights = numbers + 2, *intercept = weights + n;
+    features(d, z, n, slope, numbers);
+    for (int64_t j = 0; j < n; j++)
+        d[j] = pick(d[j] > -INFINITY, z[j] * (real)weights[j] + (real)intercept[j], same(-INFINITY));
+}
+
+/* The scores behind a map by a matrix, whose rows stand in place of the weights. Four classes at a time, so that four
+ * sums, none of which waits for another, share what is read of z.
+ */
+INLINE void matrix(V *d, V *z, int64_t n, real slope, const double *numbers) {
+    const double *weights = numbers + 2, *intercept = weights + n * n;
+    features(d, z, n, slope, numbers);
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        const double *a = weights + j * n, *b = a + n, *c = b + n, *e = c + n;
+        V sums[4] = {{0}};
+        for (int64_t k = 0; k < n; k++) {
+            sums[0] += z[k] * (real)a[k];
+            sums[1] += z[k] * (real)b[k];
+            sums[2] += z[k] * (real)c[k];
+            sums[3] += z[k] * (real)e[k];
+        }
+        for (int r = 0; r < 4; r++)
+            d[j + r] = pick(d[j + r] > -INFINITY, sums[r] + (real)intercept[j + r], same(-INFINITY));
+    }
+    for (; j < n; j++) {
+        V sum = {0};
+        for (int64_t k = 0; k < n; k++) sum += z[k] * (real)weights[j * n + k];
+        d[j] = pick(d[j] > -INFINITY, sum + (real)intercept[j], same(-INFINITY));
     }
 }
 
@@ -213,7 +244,8 @@ INLINE int64_t run(V *d, V *e, V *logs, V *scores, int64_t n, const int64_t *ste
             for (int64_t j = 0; j < n; j++) d[j] = larger(d[j], same(own[0] / slope));
             break;
         case TEMPERATURE: slope /= own[0]; break;
-        case AFFINE: affine(d, n, slope, own), slope = 1.0; break;
+        case AFFINE: affine(d, e, n, slope, own), slope = 1.0; break;
+        case MATRIX: matrix(d, e, n, slope, own), slope = 1.0; break;
         case OFFSET:
             for (int64_t j = 0; j < n; j++) d[j] = d[j] * slope + (real)own[j];
             slope = 1.0;

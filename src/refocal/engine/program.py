@@ -34,6 +34,7 @@ class Opcode(IntEnum):
     ONE_VS_REST = 8
     UNIFORM = 9
     MEMBER = 10
+    MATRIX = 11
 
 
 class Findings(IntFlag):
@@ -76,7 +77,7 @@ class Program:
 
 
 def program_of(chain: Chain) -> Program:
-    """The program for a GPU, whose kernel supports no mixtures.
+    """The program for a GPU, whose kernel supports neither mixtures nor matrices.
 
     >>> from refocal.maps.steps import Temperature, Unsmooth
     >>> program = program_of(Chain((Unsmooth(0.1), Temperature(2.0), Focal(1.0))))
@@ -89,16 +90,16 @@ def program_of(chain: Chain) -> Program:
 
 
 def program_for(chain: Chain, logits: Array) -> Program:
-    """The program of the C engine for these logits, which also supports a mixture at the end of the chain.
+    """The program of the C engine for these logits, which also supports matrices and, at the end, a mixture.
 
     A mixture of steep curves is compiled for single precision alone, in which digits are lost either way.
     """
     compiled = _compiled(chain)
     mixture = compiled.mixture
     if mixture is None:
-        return compiled.simple
+        return compiled.with_matrices
     is_double = logits.dtype.itemsize > 4
-    return compiled.simple if mixture.is_steep and is_double else mixture
+    return compiled.with_matrices if mixture.is_steep and is_double else mixture
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,9 @@ class _Compiled:
     """The programs of a chain."""
 
     simple: Program
+    """Of the steps that the kernels of the CPU and of the GPU support."""
+    with_matrices: Program
+    """Of the steps that the C engine supports, but for a mixture."""
     mixture: Program | None
     """None where the chain does not end with a mixture, or a member of it is not supported."""
 
@@ -118,22 +122,30 @@ def _compiled(chain: Chain) -> _Compiled:
     """The programs of a chain, which is frozen, compiled once: predicting a single row takes less time than that."""
     key = id(chain)
     if key not in _CACHE:
-        _CACHE[key] = _Compiled(_simple_program(chain), _mixture_program(chain))
+        simple = _end_of(chain, SIMPLE_STEPS)
+        _CACHE[key] = _Compiled(simple, _end_of(chain, C_STEPS), _mixture_program(chain))
         weakref.finalize(chain, _CACHE.pop, key, None).atexit = False
     return _CACHE[key]
 
 
-SCORE_STEPS = frozenset({Opcode.FLOOR, Opcode.TEMPERATURE, Opcode.AFFINE, Opcode.OFFSET})
+SCORE_STEPS = frozenset({Opcode.FLOOR, Opcode.TEMPERATURE, Opcode.AFFINE, Opcode.MATRIX, Opcode.OFFSET})
 """Instructions from scores to scores."""
 
 OUTPUT_STEPS = frozenset({Opcode.CONFIDENCE, Opcode.TWO_CLASSES, Opcode.REWEIGHT})
 """Instructions on probabilities: a program has at most one, at its end."""
 
-SIMPLE_STEPS = SCORE_STEPS | {Opcode.FOCAL} | OUTPUT_STEPS
+C_STEPS = SCORE_STEPS | {Opcode.FOCAL} | OUTPUT_STEPS
+"""What the C engine supports in a chain without mixtures."""
+
+SIMPLE_STEPS = C_STEPS - {Opcode.MATRIX}
 """What the kernels of the CPU and of the GPU support."""
 
-MEMBER_STEPS = SIMPLE_STEPS | {Opcode.ONE_VS_REST, Opcode.UNIFORM}
+MEMBER_STEPS = C_STEPS | {Opcode.ONE_VS_REST, Opcode.UNIFORM}
 """What the C engine supports within a member of a mixture."""
+
+
+MATRIX_CLASSES = 128
+"""The most classes of a matrix in a program: with more, the products of a BLAS are as fast."""
 
 
 def _may_precede(opcode: Opcode) -> frozenset[Opcode]:
@@ -141,9 +153,9 @@ def _may_precede(opcode: Opcode) -> frozenset[Opcode]:
     return SCORE_STEPS | {Opcode.FOCAL} if opcode in OUTPUT_STEPS else SCORE_STEPS
 
 
-def _simple_program(chain: Chain) -> Program:
-    """The longest end of a chain without mixtures that the kernels support."""
-    instructions = _supported_end(chain.steps, SIMPLE_STEPS)
+def _end_of(chain: Chain, supported: frozenset[Opcode]) -> Program:
+    """The longest end of a chain whose steps a kernel supports."""
+    instructions = _supported_end(chain.steps, supported)
     n_before = len(chain.steps) - len(instructions)
     return _assembled(Chain(chain.steps[:n_before]), instructions)
 
@@ -215,6 +227,9 @@ def _instruction(step: Step, *, is_last: bool) -> Instruction | None:
         case Affine() if np.ndim(step.weights) == 1:  # a diagonal matrix
             kind = KINDS.index(step.kind)
             return Instruction(Opcode.AFFINE, _flat(kind, step.inner_temperature, step.weights, step.intercept))
+        case Affine() if len(step.weights) <= MATRIX_CLASSES:
+            kind = KINDS.index(step.kind)
+            return Instruction(Opcode.MATRIX, _flat(kind, step.inner_temperature, step.weights, step.intercept))
         case Confidence():
             table = _curve_table(step.curve)
             if table is None or len(table.curves) > 1:

@@ -27,7 +27,7 @@ from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
-from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits
+from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits, warn_of_unseen
 from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
@@ -80,8 +80,12 @@ def measure_in_blocks(
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:
         notes["files skipped"] = str(len(rows.bad_parts))
-    groups = total.methods[0].groups.names
-    return Results(results, rows.n_rows, list(dict(groups)), len(groups), notes)
+    group_names = total.methods[0].groups.names
+    columns = list(dict(group_names))
+    seen = {column: np.array([name for of, name in group_names if of == column]) for column in columns}
+    for calibrator in methods.values():
+        warn_of_unseen(calibrator, seen, "evaluate")
+    return Results(results, rows.n_rows, columns, len(group_names), notes)
 
 
 def _refuse_options(n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:

@@ -384,10 +384,13 @@ def recommended(
         names = tied(names, best, "squared_ece")
         best = least(names, "log_loss")
     names = tied(names, best, "log_loss")
-    # Parameters of what was chosen by the data do not count.
-    fitted = {name: each for name in names if (each := calibrators[name]) is not None and not each.chooses}
-    sizes = {name: _n_parameters(calibrator.chain_) for name, calibrator in fitted.items()}
-    return min(names, key=lambda name: sizes.get(name, 0))
+
+    def size(name: str) -> int:
+        """The number of parameters; that of a mean of methods says nothing about how flexible it is."""
+        calibrator = calibrators[name]
+        return 0 if calibrator is None or calibrator.averages else _n_parameters(calibrator.chain_)
+
+    return min(names, key=size)
 
 
 def _measured(

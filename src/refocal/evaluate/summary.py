@@ -254,12 +254,22 @@ def _unit_remark(evaluation: Evaluation) -> str:
     """Which unit intervals and tests rest on, and whether there are few of them."""
     few_clusters = 20  # the variance of fewer is known to a third at best
     n_clusters = int(evaluation.run[N_CLUSTERS])
-    what = "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
-    clusters = f"{n_clusters:,} clusters of {what} ({evaluation.run[UNIT]})"
-    said = f"Intervals and tests rest on {clusters}, not on single {what}"
+    said = f"Intervals and tests rest on {unit_of(evaluation)}, not on single {_rows_or_labels(evaluation)}"
     if n_clusters >= few_clusters:
         return f"{said}."
     return f"{said}; {n_clusters} are few: intervals of fewer than {few_clusters} clusters hold roughly."
+
+
+def unit_of(evaluation: Evaluation) -> str:
+    """What the intervals of an evaluation take as independent: "300 rows" or "50 clusters of rows (customer)"."""
+    what = _rows_or_labels(evaluation)
+    if UNIT not in evaluation.run:
+        return f"{evaluation.n_test:,} {what}"
+    return f"{int(evaluation.run[N_CLUSTERS]):,} clusters of {what} ({evaluation.run[UNIT]})"
+
+
+def _rows_or_labels(evaluation: Evaluation) -> str:
+    return "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
 
 
 def _are_guessing(evaluation: Evaluation) -> bool:

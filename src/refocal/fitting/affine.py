@@ -278,8 +278,11 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
     return z
 
 
-def with_features(block: Block, rows: Any, key: FeatureKey) -> Block:
-    """Some of the rows with only z, which was computed for all rows: enough for `fit_affine`; all of it on a GPU."""
+def as_features(block: Block, rows: Any, key: FeatureKey) -> Block:
+    """Some rows of a block with their features z in the place of logits, which `fit_affine` does not ask for then.
+
+    z is computed once for all rows. On a GPU, where every pass computes it again, the logits stay.
+    """
     if block.on_gpu:
         return block.take(rows)
     z = Features(key.kind, key.temperature).of(block)
@@ -432,24 +435,38 @@ def out_of_fold(
     device = array_api_compat.device(first_row)
     xp = namespace(rows.logits)
     scores: list[Array] = [xp.empty(rows.logits.shape, dtype=first_row.dtype, device=device) for _ in recipes]
+    shared = None if temperature is None else FeatureKey(recipes[0].kind, temperature)
+    for split in _splits(rows, fold, shared):
+        scalings = fit_scalings(split.others, recipes, COARSE, temperature=temperature, starts=starts)
+        index = in_library_of(rows.logits, split.places)
+        for of_recipe, scaling in zip(scores, scalings, strict=True):
+            of_recipe[index] = _scores(rows.logits[index], split.held_out, scaling)
+    return scores
+
+
+class _Split(NamedTuple):
+    """One fold and all others."""
+
+    places: Indices
+    """Of the rows of the fold among all."""
+    held_out: Block
+    others: Block
+
+
+def _splits(rows: Block, fold: Indices, shared: FeatureKey | None) -> Iterator[_Split]:
+    """The splits of the rows into each fold and all others; as features where all fits share these."""
 
     def select(block: Block, selection: Any) -> Block:
-        if temperature is None:
-            return block.take(selection)
-        return with_features(block, selection, FeatureKey(recipes[0].kind, temperature))
+        return block.take(selection) if shared is None else as_features(block, selection, shared)
 
-    # With the rows twice, one fold after the other, all folds but one are a slice.
+    # With the rows twice, one fold after the other, all folds but one are a slice, which is no copy.
     order = np.argsort(fold.astype(np.uint16), kind="stable")
     twice = select(rows, np.concatenate([order, order]))
     ends = np.cumsum(np.bincount(fold)).tolist()
     for start, stop in pairwise([0, *ends]):
-        other_folds = select(twice, slice(stop, start + rows.n_rows))
-        scalings = fit_scalings(other_folds, recipes, COARSE, temperature=temperature, starts=starts)
-        index = in_library_of(rows.logits, order[start:stop])
         held_out = select(twice, slice(start, stop))
-        for of_recipe, scaling in zip(scores, scalings, strict=True):
-            of_recipe[index] = _scores(rows.logits[index], held_out, scaling)
-    return scores
+        others = select(twice, slice(stop, start + rows.n_rows))
+        yield _Split(order[start:stop], held_out, others)
 
 
 def _scores(logits: Array, rows: Block, scaling: Scaling) -> Array:

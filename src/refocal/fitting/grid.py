@@ -155,19 +155,18 @@ class _Scan:
         """
         exact_together = 3
         interpolation_error = 0.0  # the largest so far, of a score
-        while True:
-            points = self._undecided(nll_tolerance, is_candidate, margin=2.0 * interpolation_error)
-            if len(points) == 0:
-                return
-            levels = self.level.ravel()[points]
-            if levels[0] == Known.BOUND:
-                together = slice(0, self.INTERPOLATED_TOGETHER)
-                self.interpolate(points[together][levels[together] == Known.BOUND])
+        points = self._undecided(nll_tolerance, is_candidate, margin=0.0)
+        while len(points) > 0:
+            if self.level.flat[points[0]] == Known.BOUND:
+                first = points[: self.INTERPOLATED_TOGETHER]
+                self.interpolate(first[self.level.flat[first] == Known.BOUND])
             else:
-                together = slice(0, exact_together)
-                for point in points[together][levels[together] == Known.INTERPOLATED]:
+                first = points[:exact_together]
+                for point in first[self.level.flat[first] == Known.INTERPOLATED]:
                     change = self._measure(point)
                     interpolation_error = max(interpolation_error, abs(change))
+            # The score of another point may be too high by one error, and that of the best too low by another.
+            points = self._undecided(nll_tolerance, is_candidate, margin=2.0 * interpolation_error)
 
     def _undecided(self, nll_tolerance: float | None, is_candidate: Flags, margin: float) -> Indices:
         """The flat indices of candidates that may be the best and are not known exactly, by rising score.

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from refocal._arrays import Array, Indices, Vector, in_library_of, namespace, to_numpy
 from refocal.engine import Block, Dataset
 from refocal.fitting import affine
 from refocal.fitting.affine import EXACT, TIGHT, Features, Recipe, Scaling
+from refocal.fitting.stacking import weights_of_scores
 from refocal.maps.steps import features, keep_top
 
 FIXED = ("temperature", "none", "shares")
@@ -68,6 +70,41 @@ def rows_for_matrix(n_classes: int) -> int:
     return int((1 if n_classes < many_classes else WEIGHTS.rows_per_entry) * n_classes**2)
 
 
+class LeftOutScores(NamedTuple):
+    """The scores of all members for n rows that they were not fitted on: what weights are fitted and measured on."""
+
+    names: tuple[str, ...]
+    """Of the K members."""
+    scores: NDArray[np.float64]
+    """(K, n, C)"""
+    rows: Block
+    """The n rows, with their logits."""
+    fold: Indices
+    """(n,)"""
+    counts: Vector
+    """How many rows of the fit each one stands for, (n,): the pseudo-counts are numbers of such rows."""
+    pseudo_counts: Vector
+    """(K,)"""
+
+    def fit_weights(self, some: Any = slice(None), similar: Vector | None = None) -> Vector:
+        """The weights (K,) by some of the rows, from those of `similar` rows on."""
+        labels = to_numpy(self.rows.labels)
+        return weights_of_scores(self.scores[:, some], labels[some], self.counts[some], self.pseudo_counts, similar)
+
+    def mean(self, omega: Vector, *, order_preserving: bool) -> Block:
+        """The rows with the scores of the mean."""
+        scores = np.tensordot(omega, self.scores, axes=1)
+        if order_preserving:
+            logits = self.rows.logits
+            scores = keep_top(np, scores, to_numpy(namespace(logits).argmax(logits, axis=-1, keepdims=True)))
+        return Block(scores, to_numpy(self.rows.labels), self.rows.weight)
+
+    def log_losses(self) -> dict[str, Vector]:
+        """The log-loss of every row (n,) by each member."""
+        of_label = np.take_along_axis(self.scores, to_numpy(self.rows.labels)[None, :, None], axis=2)[:, :, 0]
+        return dict(zip(self.names, logsumexp(self.scores, axis=2) - of_label, strict=True))
+
+
 class Members:
     """The members of the mean: their fits to all rows, and their scores (N, C) for rows left out."""
 
@@ -79,22 +116,23 @@ class Members:
         self.names = (*FIXED, *(recipe.name for recipe in self.recipes))
         self._z = _features(rows, temperature)
         self.scalings = list(affine.fit_scalings(rows, self.recipes, TIGHT, temperature=temperature))
-        self._scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
+        scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)
+        self._scores = dict(zip((recipe.name for recipe in self.recipes), scores, strict=True))
         labels = to_numpy(rows.labels)
         by_fold = [
             log_shares(labels[fold != i], rows.weights[fold != i], rows.n_classes) for i in range(fold.max() + 1)
         ]
         self._log_shares = np.stack(by_fold)
 
-    def scores(self, member: int, index: Any = slice(None)) -> Array:
+    def scores(self, name: str, index: Any = slice(None)) -> Array:
         """The scores of one member for some rows left out."""
-        if member == 0:
+        if name == "temperature":
             return self._z[index]
-        if member == 1:
+        if name == "none":
             return self.temperature * self._z[index]
-        if member == 2:
+        if name == "shares":
             return in_library_of(self._z, self._log_shares[self.fold[index]])
-        return self._scores[member - len(FIXED)][index]
+        return self._scores[name][index]
 
     @property
     def pseudo_counts(self) -> Vector:
@@ -104,17 +142,22 @@ class Members:
         counts = [WEIGHTS.temperature, of_none, 1.0, *[1.0, of_matrix][: len(self.recipes)]]
         return np.asarray(WEIGHTS.pseudo_rows * np.array(counts) / np.sum(counts))
 
-    def stacked(self) -> NDArray[np.float64]:
-        """The scores of all members (K, N, C) for rows left out, as NumPy arrays; few rows, or some of many."""
-        members = [to_numpy(self.scores(i, self.some)) for i in range(len(self.names))]
-        lowest = -1e4  # of a class that cannot occur: its probability is 0, and its score times that too
-        return np.maximum(np.stack(members).astype(np.float64), lowest)
-
-    @property
-    def some(self) -> slice:
-        """All rows, or every n-th where there are many."""
+    def left_out(self) -> LeftOutScores:
+        """The scores of all members, for all rows or for every n-th where there are many."""
         max_rows = np.clip(WEIGHTS.max_entries // self.rows.n_classes, WEIGHTS.min_rows, WEIGHTS.max_rows)
-        return slice(None, None, -(-self.rows.n_rows // int(max_rows)))
+        stride = -(-self.rows.n_rows // int(max_rows))
+        some = slice(None, None, stride)
+        rows = self.rows.take(some)
+        scores = np.stack([to_numpy(self.scores(name, some)) for name in self.names])
+        lowest = -1e4  # of a class that cannot occur: its probability is 0, and its score times that too
+        return LeftOutScores(
+            self.names,
+            np.maximum(scores.astype(np.float64), lowest),
+            rows,
+            self.fold[some],
+            stride * rows.weights,
+            self.pseudo_counts,
+        )
 
     def mean_scores(self, omega: Vector, *, order_preserving: bool) -> Array:
         """The scores of the mean for rows left out; -inf where a logit is."""
@@ -122,8 +165,8 @@ class Members:
         of_temperature, of_none, of_shares, *others = omega.tolist()
         mean = (of_temperature + of_none * self.temperature) * self._z
         if of_shares > 0.0:
-            mean += xp.astype(of_shares * self.scores(2), mean.dtype, copy=False)
-        for share, scores in zip(others, self._scores, strict=True):
+            mean += xp.astype(of_shares * self.scores("shares"), mean.dtype, copy=False)
+        for share, scores in zip(others, self._scores.values(), strict=True):
             if share > 0.0:
                 mean += share * scores
         if xp.any(xp.min(self.rows.logits, axis=-1) == -xp.inf):

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
-from refocal.metrics.binned import debiased_model, label_noise
+from refocal.metrics.binned import debiased_model
 from refocal.metrics.bins import Bins, join_cells, rank
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
@@ -115,8 +115,8 @@ def squared_ece(
     """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
 
     Σ_b w_b gap_b² is Σ over pairs of rows of the same bin of (c_i - y_i)(c_j - y_j); leaving out the pairs of a row
-    with itself removes what noise alone would add. So the value may be negative, and is right on average. It
-    is the square of the `debiased_ece` but for rounding at 0.
+    with itself removes what noise alone would add. So the value may be negative, and is right on average, with
+    weights too. Without weights it is nearly the square of the `debiased_ece`, where that is above 0.
 
     >>> y = [0, 1] * 50
     >>> round(squared_ece(y, [0.5] * 100, n_bins=1), 4), round(squared_ece(y, [0.7] * 100, n_bins=1), 4)
@@ -218,10 +218,27 @@ def _pair_sums(values: Vector, index: Indices) -> Vector:
 
 
 def _streamed(sums: BlockSums) -> StreamedMetric:
-    bins = sums.bins
+    """The error over pairs of rows, as in memory, from sums of the cells of a histogram.
+
+    With r = w (c - y), R_b = Σ r and W_b = Σ w over the rows of bin b, the error is
+    Σ_b share_b (R_b² - Σ r²) / (W_b² - Σ w²). A cell is so narrow that its mean confidence c̄ stands for each c:
+    Σ r² = c̄² Σ w² (1 - y) + (1 - c̄)² Σ w² y.
+    """
+    equal_mass = sums.histogram.equal_mass()
+    bins = equal_mass.bins
+    cells = equal_mass.cells
+    confidence = cells.confidence / cells.weight
+    squared_wrong = cells.squared_weight - cells.squared_correct
+    squared_residual = np.square(confidence) * squared_wrong + np.square(1.0 - confidence) * cells.squared_correct
+    first_cell = np.append(0, equal_mass.ends[:-1] + 1)
+    own_pairs = np.add.reduceat(squared_residual, first_cell)
+    weight_of_pairs = np.square(bins.weight) - bins.squared_weight
+    squared_gap = np.divide(
+        np.square(bins.gap) - own_pairs, weight_of_pairs, out=np.zeros_like(own_pairs), where=weight_of_pairs > 0
+    )
+    value = float(bins.share @ squared_gap)
     gap = bins.gap / bins.weight
-    noise = label_noise(bins, gap)
-    value = float(bins.share @ (gap * gap - noise))
+    noise = np.maximum(np.square(gap) - squared_gap, 0.0)
     error = math.sqrt(float(np.square(bins.share) @ (4.0 * gap * gap * noise + 2.0 * noise * noise)))
     return StreamedMetric(value, summary=SquaredSummary(value, error, bins))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
 from refocal._clusters import as_clusters
@@ -66,7 +67,9 @@ def read_rows(
         raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
     rows = aligned(values, labels, weight, names, function, ignore_index=ignore_index, kind=kind)
     has_one_column = rows.scores.ndim == 1
-    scores = read_scores(rows.scores, kind, names.values, function, renormalise=renormalise)
+    scores = read_scores(
+        rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
+    )
     n_classes = int(scores.shape[-1])
     if class_names is None:
         class_names, whole_names = names_of_columns(rows.column_names)
@@ -94,8 +97,7 @@ def read_rows(
     if clusters is not None:
         numbers, name = as_clusters(clusters, n_given, function)
         checked = replace(checked, clusters=numbers[some], cluster_name=name)
-    if rows.kept is not None:
-        checked = replace(checked, row_numbers=np.flatnonzero(rows.kept))
+    checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
@@ -225,6 +227,11 @@ class Aligned(NamedTuple):
     column_names: tuple[Any, ...] | None
     kept: Flags | None
     """Which of the given rows these are; None if all."""
+
+    @property
+    def row_numbers(self) -> NDArray[np.int64] | None:
+        """The numbers of these rows among those given; None if all are here."""
+        return None if self.kept is None else np.flatnonzero(self.kept)
 
 
 def aligned(

@@ -464,27 +464,48 @@ def sorted_classes(
     return np.array(distinct, dtype=dtype)
 
 
+class PositiveOrder(NamedTuple):
+    """How rows of two classes are read of which one is positive, before columns and labels swap."""
+
+    label_map: LabelMap
+    names: tuple[str, ...] | None
+    swaps: bool
+    """Whether the positive class is column 0: columns and labels then move together, so that it is column 1."""
+
+
 def order_with_positive(
     positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
-) -> tuple[LabelMap, tuple[str, ...] | None, bool]:
-    """How labels of two classes are read where one is said to be positive, their names, and whether columns swap.
-
-    The class of the positive label becomes column 1, and columns and labels move together. One number per row is about
-    the positive class. Without names, labels other than 0 and 1 name the two columns, the second the positive one.
-    """
-    function = rule.function
+) -> PositiveOrder:
+    """How labels of two classes are read, of which `distinct` are the distinct ones, where one class is positive."""
     if rule.n_classes != 2:
         expected = f"left out: it is for two classes, and there are {rule.n_classes}"
-        raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
     if rule.names is not None:
-        label_map = rule.decide(distinct)
-        column = LabelMap(2, rule.columns_by_name()).column(positive)
-        if column < 0 and label_map.columns is None:
-            column = label_map.column(positive)
-        if column < 0:
-            expected = f"one of {' and '.join(repr(str(name)) for name in rule.names)}"
-            raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
-        return label_map, tuple(str(name) for name in rule.names), column == 0
+        return _positive_of_named(positive, rule, distinct, rule.names)
+    return _positive_of_unnamed(positive, rule, distinct, has_one_column)
+
+
+def _positive_of_named(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], names: Sequence[Any]
+) -> PositiveOrder:
+    """Columns with names: the positive label is one of them, or a column number where labels are."""
+    label_map = rule.decide(distinct)
+    column = LabelMap(2, rule.columns_by_name()).column(positive)
+    if column < 0 and label_map.columns is None:
+        column = label_map.column(positive)
+    if column < 0:
+        expected = f"one of {' and '.join(repr(str(name)) for name in names)}"
+        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
+    return PositiveOrder(label_map, tuple(str(name) for name in names), column == 0)
+
+
+def _positive_of_unnamed(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
+) -> PositiveOrder:
+    """Columns without names: labels count them, or else name them, the second by the positive label.
+
+    One number per row is about the positive class, whatever the labels are.
+    """
     keys = sorted({label_key(label) for label in distinct}, key=lambda key: (str(type(key)), key))
     wanted = label_key(positive)
     if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
@@ -495,16 +516,16 @@ def order_with_positive(
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0
-        return by_number, ("0", "1") if swaps else None, swaps
+        return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
     if len(keys) > 2 or wanted not in keys:
         expected = f"of at most two kinds, one of them the positive {positive!r}"
-        raise LabelError(rule.argument, function, expected=expected, got=_listed([repr(key) for key in keys]))
+        raise LabelError(rule.argument, rule.function, expected=expected, got=_listed([repr(key) for key in keys]))
     negative = next((key for key in keys if key != wanted), None)
     columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
     label_map = LabelMap(2, columns)
     if negative is None or (negative, wanted) == (0, 1):
-        return label_map, None, False
-    return label_map, (str(negative), str(wanted)), False
+        return PositiveOrder(label_map, None, swaps=False)
+    return PositiveOrder(label_map, (str(negative), str(wanted)), swaps=False)
 
 
 def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def column_names(scores: Any) -> tuple[Any, ...] | None:
 
 
 def as_scores(scores: Any) -> Any:
-    """What holds the numbers of scores: tables of Arrow and of polars as arrays, all else as it is."""
+    """A table of Arrow as one array (N, C), which no function of arrays reads by itself; all else as it is."""
     if hasattr(scores, "column_names") and hasattr(scores, "to_pydict"):
         return np.column_stack([column.to_numpy(zero_copy_only=False) for column in scores.itercolumns()])
     return scores
@@ -62,11 +62,13 @@ def read_scores(
     n_classes: int | None = None,
     renormalise: bool = False,
     owner: str = "",
+    row_numbers: NDArray[np.int64] | None = None,
 ) -> Array:
     """Checked scores (..., C): logits, or probabilities. One number per row of two classes becomes two columns.
 
     Logits keep their precision, and -inf is an ordinary one; NaN, +inf and a row of -inf alone are errors. Rows of
     probabilities have no NaN, nothing negative, and sum to 1. `n_classes` are those of a fitted calibrator, `owner`.
+    `row_numbers` are those of the rows as they were given, where some were left out: errors name them.
     """
     check_option(kind, INPUTS, "input", owner or function)
     array = as_array(as_scores(values), argument, function)
@@ -79,7 +81,7 @@ def read_scores(
         return check_probabilities(
             _renormalised(array, argument, function) if renormalise else array, argument, function
         )
-    check_rows(array, argument, function)
+    check_rows(array, argument, function, row_numbers)
     if kind == "logits":
         whole = sum_of_parts(array, argument, function)
         if whole is not None:

@@ -193,6 +193,8 @@ def update(
     prior : Prior, optional
         How far the intercepts and the slope may have moved.
 
+    Examples
+    --------
     >>> from refocal import LogisticCalibration
     >>> rng = np.random.default_rng(0)
     >>> log_odds = rng.normal(size=3000)

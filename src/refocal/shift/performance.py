@@ -69,6 +69,8 @@ def estimate_performance(
     seed : int
         Of the draws that they are made of.
 
+    Examples
+    --------
     >>> from refocal import TemperatureScaling
     >>> rng = np.random.default_rng(1)
     >>> logits = rng.normal(0.0, 3.0, size=(2000, 3))

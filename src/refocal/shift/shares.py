@@ -112,6 +112,8 @@ def adapt(
     seed : int
         Of the replicates that intervals and the test are made of.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
     >>> rng = np.random.default_rng(0)

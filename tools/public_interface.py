@@ -73,6 +73,8 @@ def table() -> str:
             thing = getattr(module, name)
             is_documented = inspect.isclass(thing) or inspect.isfunction(thing)
             first = (inspect.getdoc(thing) or "").partition("\n")[0] if is_documented else "a constant"
+            if f"{path}.{name}" == f"{getattr(thing, '__module__', '')}.{name}":  # called as its module, which hides it
+                path = f"{path}.{name}"
             lines.append(f"| [`{name}`]({pages[subpackage]}#{path}) | {first.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 

@@ -65,8 +65,8 @@ def collect_logits(
     progress : bool
         Count the batches on the standard error stream, if that is a terminal.
     class_axis : int, optional
-        Where the classes lie in the logits: 1 or the last. By default read from the shapes; where two axes would fit,
-        it must be said.
+        Where the classes lie in the logits: 1 or the last. By default read from the shapes; where two axes
+        have the right size, it must be given.
     ignore_index : int or several, optional
         Labels of rows that are left out, such as padding; by default -100, and 255 if there are at most 255 classes.
     input : "logits" or "log-odds"

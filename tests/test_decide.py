@@ -16,8 +16,10 @@ from refocal.decide import (
     evaluate_decisions,
     net_benefit_curve,
     optimal_threshold,
+    predictive_values,
 )
 from refocal.errors import InputError, ParameterError
+from refocal.io import Predictions
 
 COSTS = np.array([[0.0, 2.0, 7.0, 1.5], [4.0, -1.0, 3.0, 1.5], [9.0, 9.0, 0.5, 1.5]])  # three classes, four actions
 
@@ -277,3 +279,144 @@ def test_actions_of_equal_cost_do_not_depend_on_the_precision(false_negative, ab
 def test_costs_of_very_different_size_are_not_taken_for_equal():
     costs = cost_matrix(false_positive=1.0, false_negative=1e8)
     assert best_actions([5e-8, 5e-9], costs).action.tolist() == [1, 0]
+
+
+def decided_groups(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(1, 3, n)
+    y = (rng.random(n) < p).astype(int)
+    region = rng.choice(["north", "south", "west"], n, p=[0.6, 0.3, 0.1])
+    return y, p, region, rng
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_rates_of_a_group_are_those_of_a_loop_over_its_rows(weighted):
+    y, p, region, rng = decided_groups(300)
+    weight = rng.random(300) * (rng.random(300) > 0.1) if weighted else np.ones(300)
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    found = evaluate_decisions(y, p, costs, groups={"region": region}, sample_weight=weight if weighted else None)
+    for group in found.groups:
+        sums = dict.fromkeys(("all", "selected", "fp", "negatives", "fn", "positives", "tp", "cost"), 0.0)
+        for y_i, p_i, name, w in zip(y, p, region, weight, strict=True):
+            if name != group.name:
+                continue
+            selected = p_i > 0.2
+            sums["all"] += w
+            sums["selected"] += w * selected
+            sums["positives"] += w * y_i
+            sums["negatives"] += w * (1 - y_i)
+            sums["fp"] += w * (selected and not y_i)
+            sums["fn"] += w * (not selected and y_i)
+            sums["tp"] += w * (selected and y_i)
+            sums["cost"] += w * (1.0 * (selected and not y_i) + 4.0 * (not selected and y_i))
+        assert group.n == ((region == group.name) & (weight > 0)).sum()
+        assert group.selection_rate.value == pytest.approx(sums["selected"] / sums["all"])
+        assert group.false_positive_rate.value == pytest.approx(sums["fp"] / sums["negatives"])
+        assert group.false_negative_rate.value == pytest.approx(sums["fn"] / sums["positives"])
+        assert group.ppv.value == pytest.approx(sums["tp"] / sums["selected"])
+        assert group.cost.value == pytest.approx(sums["cost"] / sums["all"])
+        for interval in (group.selection_rate, group.false_positive_rate, group.ppv, group.cost):
+            assert interval.low < interval.value < interval.high
+
+
+def test_the_intervals_of_groups_hold_together():
+    y, p, region, _ = decided_groups()
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    few = evaluate_decisions(y, p, costs, groups={"region": region}).groups
+    (north,) = evaluate_decisions(
+        y[region == "north"], p[region == "north"], costs, groups=["north"] * (region == "north").sum()
+    ).groups
+    # 3 groups of 6 measures, against one of 6
+    assert few[0].cost.level == pytest.approx(0.95 ** (1 / 18))
+    assert north.cost.level == pytest.approx(0.95 ** (1 / 6))
+    assert few[0].ppv.value == pytest.approx(north.ppv.value)
+    assert few[0].ppv.low < north.ppv.low < north.ppv.high < few[0].ppv.high
+
+
+def test_simultaneous_intervals_of_groups_cover_together():
+    held = 0
+    n_trials = 200
+    for seed in range(n_trials):
+        y, p, region, _ = decided_groups(800, seed)
+        costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+        groups = evaluate_decisions(y, p, costs, groups=region).groups
+        # p ~ beta(1, 3): P(p > 0.2) = 0.8³, E[1 - p; p > 0.2] and E[p; p > 0.2] by integration
+        selected = 0.8**3
+        negatives_selected = 0.75 * 0.8**4
+        truth = (
+            selected,
+            negatives_selected / 0.75,
+            1 - (selected - negatives_selected) / 0.25,
+            1 - negatives_selected / selected,
+        )
+        held += all(
+            interval.low <= value <= interval.high
+            for group in groups
+            for interval, value in zip(
+                (group.selection_rate, group.false_positive_rate, group.false_negative_rate, group.ppv),
+                truth,
+                strict=True,
+            )
+        )
+    assert held / n_trials >= 0.93
+
+
+def test_groups_of_predictions_of_other_tables_and_of_one_cluster():
+    y, p, region, _ = decided_groups(200)
+    rows = Predictions.from_probabilities(p, y).with_groups({"region": region})
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    found = evaluate_decisions(rows, None, costs)
+    assert [(group.column, group.name) for group in found.groups] == [
+        ("region", name) for name in ("north", "south", "west")
+    ]
+    three = evaluate_decisions(y, p, [[0, 1, 2], [4, 0, 2]], groups=region).groups
+    assert three[0].selection_rate is None
+    assert three[0].cost.low < three[0].cost.value < three[0].cost.high
+    clustered = evaluate_decisions(y, p, costs, groups=region, clusters=region).groups
+    assert (clustered[0].ppv.low, clustered[0].ppv.high) == (0.0, 1.0)
+    none = evaluate_decisions([0, 0], [0.1, 0.2], costs, groups=["a", "b"]).groups
+    assert none[0].false_negative_rate is None
+    assert none[0].ppv is None
+    assert evaluate_decisions(y, p, costs).groups == []
+
+
+def test_predictive_values_are_those_of_bayes():
+    y, p, _, _ = decided_groups()
+    found = predictive_values(y, p, threshold=0.3)
+    acts = p >= 0.3
+    assert found.sensitivity.value == pytest.approx(acts[y == 1].mean())
+    assert found.specificity.value == pytest.approx(1 - acts[y == 0].mean())
+    assert found.ppv.value == pytest.approx(y[acts].mean())
+    assert found.npv.value == pytest.approx(1 - y[~acts].mean())
+    same = predictive_values(y, p, threshold=0.3, prevalence=y.mean())
+    assert same.ppv.value == pytest.approx(found.ppv.value)
+    assert same.npv.value == pytest.approx(found.npv.value)
+    # With the prevalence known, the interval is narrower, but not by much.
+    assert found.ppv.low < same.ppv.low < same.ppv.value < same.ppv.high < found.ppv.high + 0.02
+    rare = predictive_values(y, p, threshold=0.3, prevalence=0.001)
+    se, sp = found.sensitivity.value, found.specificity.value
+    assert rare.ppv.value == pytest.approx(se * 0.001 / (se * 0.001 + (1 - sp) * 0.999))
+    perfect = predictive_values([0] * 30 + [1] * 30, [0.1] * 30 + [0.9] * 30, threshold=0.5, prevalence=0.01)
+    assert perfect.ppv.value == 1.0 == perfect.ppv.high
+    assert 0.0 < perfect.ppv.low < 0.2
+    nobody = predictive_values(y, p, threshold=1.0)
+    assert (nobody.ppv.low, nobody.ppv.high) == (0.0, 1.0)
+    with pytest.raises(ParameterError, match="prevalence"):
+        predictive_values(y, p, threshold=0.3, prevalence=0.0)
+
+
+def test_the_interval_of_a_predictive_value_at_a_prevalence_covers():
+    held = 0
+    n_trials = 500
+    truth_of_positives = 1 - 0.75 * 0.7**4 / 0.75  # P(p < 0.3 | y = 0) is 1 - 0.7⁴
+    alarms = 0.7**4
+    hits = (0.7**3 - 0.75 * 0.7**4) / 0.25
+    truth = hits * 0.05 / (hits * 0.05 + alarms * 0.95)
+    assert truth_of_positives == pytest.approx(1 - alarms)
+    for seed in range(n_trials):
+        rng = np.random.default_rng(seed)
+        p = rng.beta(1, 3, 150)
+        y = (rng.random(150) < p).astype(int)
+        interval = predictive_values(y, p, threshold=0.3, prevalence=0.05).ppv
+        held += interval.low <= truth <= interval.high
+    assert held / n_trials == pytest.approx(0.95, abs=0.025)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
+from refocal._group_decisions import (
+    GroupDecisions,
+    PredictiveValues,
+    decisions_by_group,
+    share_of_rows,
+    values_at_prevalence,
+)
+from refocal._groups import as_groups
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import effective_size, outcome_weights, reached_from
 from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, number_of, wilson
+from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
 from refocal.rows.gate import in_column_order, names_of_columns
 from refocal.rows.labels import column_order
@@ -25,7 +34,9 @@ __all__ = [
     "AutomationCurve",
     "DecisionReport",
     "Decisions",
+    "GroupDecisions",
     "NetBenefitCurve",
+    "PredictiveValues",
     "abstention_interval",
     "automation_curve",
     "best_actions",
@@ -33,6 +44,7 @@ __all__ = [
     "evaluate_decisions",
     "net_benefit_curve",
     "optimal_threshold",
+    "predictive_values",
 ]
 
 ABSTAIN = -1
@@ -216,6 +228,8 @@ class DecisionReport:
     """The best single action for all rows, ABSTAIN among them if it has a cost."""
     fixed_cost: float
     """The mean cost of that action; the value of the model is the difference."""
+    groups: list[GroupDecisions] = field(default_factory=list)
+    """The decisions in each group, where rows have any."""
 
 
 def evaluate_decisions(
@@ -227,12 +241,14 @@ def evaluate_decisions(
     sample_weight: Any = None,
     level: float = 0.95,
     clusters: Any = None,
+    groups: Any = None,
 ) -> DecisionReport:
     """The cost of deciding by these probabilities, next to the expected cost; arguments as for `best_actions`.
 
     The intervals hold for weights that depend on the label, and where no mistake was seen: decisions of each kind may
     cost what their column of `costs` says. `clusters` has what each row belongs to, such as its customer: rows of one
-    are not independent.
+    are not independent. `groups`, in one or several columns, has the decisions measured in each group; of two classes
+    with the rates that fairness reviews ask for. By default these are those of Predictions.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -253,8 +269,20 @@ def evaluate_decisions(
     if price is not None:
         price = np.broadcast_to(np.ravel(price), rows.labels.shape)
     decided = _decide(rows, table, price)
-    sums = [moments.sum(axis=1) for moments in _moments(rows, decided, table)]
-    limits = (float(min(table.min(), decided.cost.min())), float(max(table.max(), decided.cost.max())))
+    if groups is None and isinstance(y_true, Predictions):
+        groups = y_true.groups or None
+    columns = as_groups(groups, int(np.prod(shape)), function)
+    if columns and sample_weight is not None:
+        has_weight = np.ravel(np.asarray(to_numpy(sample_weight))) > 0.0
+        columns = {name: column[has_weight] for name, column in columns.items()}
+
+    def cost_of(members: Indices, level_of_one: float) -> tuple[Interval, float]:
+        """The cost of some rows."""
+        of_members = rows.take(members)
+        decided_members = decided.take(members)
+        cost = _cost_of_rows(of_members, decided_members, table, level_of_one)
+        return cost, mean(decided_members.expected_cost, of_members.weight)
+
     fixed_costs = {action: mean(table[rows.labels, action], rows.weight) for action in range(table.shape[1])}
     if price is not None:
         fixed_costs[ABSTAIN] = mean(price, rows.weight)
@@ -265,24 +293,87 @@ def evaluate_decisions(
         automated_weight = None if rows.weight is None else rows.weight[automated]
         automated_clusters = None if rows.clusters is None else rows.clusters[automated]
         error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
-    n_units = number_of(rows.clusters, rows.weight)
-    excess = 0.0 if n_units is None else float(_excess_variance(decided.cost, rows))
-    costs_of_rows = _interval_of_costs(sums, table, level, limits, n_units, excess)
     return DecisionReport(
-        cost=Interval(
-            value=float(costs_of_rows.mean),
-            low=float(costs_of_rows.low),
-            high=float(costs_of_rows.high),
-            level=level,
-            standard_error=float(costs_of_rows.standard_error),
-            bias=0.0,
-            n_resamples=0,
-        ),
+        cost=_cost_of_rows(rows, decided, table, level),
         expected_cost=mean(decided.expected_cost, rows.weight),
         automated=interval_of_share(automated, rows.weight, level, rows.clusters),
         error=error,
         fixed_action=best,
         fixed_cost=fixed_costs[best],
+        groups=decisions_by_group(rows, decided.action, table.shape[1], cost_of, columns, level),
+    )
+
+
+def _cost_of_rows(rows: Predictions, decided: DecidedRows, table: Vector, level: float) -> Interval:
+    """The mean cost of rows that are decided, with its interval."""
+    sums = [moments.sum(axis=1) for moments in _moments(rows, decided, table)]
+    limits = (float(min(table.min(), decided.cost.min())), float(max(table.max(), decided.cost.max())))
+    n_units = number_of(rows.clusters, rows.weight)
+    # One cluster says nothing about others: the cost may be any.
+    if rows.clusters is not None and n_units == 1:
+        value = mean(decided.cost, rows.weight)
+        return Interval(value, *limits, level, limits[1] - limits[0], 0.0, 0)
+    excess = 0.0 if n_units is None else float(_excess_variance(decided.cost, rows))
+    costs_of_rows = _interval_of_costs(sums, table, level, limits, n_units, excess)
+    return Interval(
+        value=float(costs_of_rows.mean),
+        low=float(costs_of_rows.low),
+        high=float(costs_of_rows.high),
+        level=level,
+        standard_error=float(costs_of_rows.standard_error),
+        bias=0.0,
+        n_resamples=0,
+    )
+
+
+def predictive_values(
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    threshold: float,
+    prevalence: float | None = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    clusters: Any = None,
+) -> PredictiveValues:
+    """Sensitivity, specificity and predictive values of acting from a probability of class 1 on.
+
+    With `prevalence`, the share of class 1 where the decisions are to be made, the predictive values are those at that
+    share: sensitivity and specificity are taken to be the same there, as where cases were sampled for a study.
+
+    >>> found = predictive_values([0, 0, 0, 1] * 50, [0.1, 0.2, 0.6, 0.7] * 50, threshold=0.5)
+    >>> found.ppv.value, found.npv.value, found.prevalence
+    (0.5, 1.0, 0.25)
+    """
+    function = "predictive_values"
+    check_level(level, function)
+    check_number(threshold, "threshold", function, least=0.0, most=1.0)
+    if prevalence is not None:
+        check_number(prevalence, "prevalence", function, above=0.0, below=1.0)
+    rows = read_two_classes(y_true, probabilities, sample_weight, (), function, clusters=clusters)
+    p, happened = rows.event(1)
+    acts = p >= reached_from(np.array([threshold]))[0]
+
+    # Where no row is decided so, nothing is known.
+    nothing = Interval(prevalence or 0.5, 0.0, 1.0, level, 0.5, 0.0, 0)
+
+    def share(event: Flags, among: Flags) -> Interval:
+        return share_of_rows(rows, np.flatnonzero(among), event[among], level) or nothing
+
+    sensitivity = share(acts, happened)
+    specificity = share(~acts, ~happened)
+    if prevalence is not None:
+        misses = share(~acts, happened)
+        alarms = share(acts, ~happened)
+        ppv = values_at_prevalence(sensitivity, alarms, prevalence, level)
+        npv = values_at_prevalence(specificity, misses, 1.0 - prevalence, level)
+        return PredictiveValues(prevalence, sensitivity, specificity, ppv, npv)
+    return PredictiveValues(
+        prevalence=mean(happened.astype(np.float64), rows.weight),
+        sensitivity=sensitivity,
+        specificity=specificity,
+        ppv=share(happened, acts),
+        npv=share(~happened, ~acts),
     )
 
 
@@ -295,6 +386,10 @@ class DecidedRows(NamedTuple):
     """What the action cost, the class being known."""
     is_wrong: Flags
     """Whether the row was decided and another action would have been cheaper."""
+
+    def take(self, rows: Indices) -> DecidedRows:
+        """Some of the rows."""
+        return DecidedRows(self.action[rows], self.expected_cost[rows], self.cost[rows], self.is_wrong[rows])
 
 
 def _decide(rows: Predictions, table: Vector, price: Vector | None) -> DecidedRows:

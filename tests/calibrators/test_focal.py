@@ -408,3 +408,13 @@ def test_progress_is_called_with_rising_shares():
     GroupCalibration(method="fts").fit(logits, labels, groups=labels % 2, progress=of_groups.append)
     MultiLabelCalibration(method="fts").fit(logits, np.eye(3, dtype=int)[labels], progress=of_labels.append)
     assert of_groups[-1] == of_labels[-1] == 1.0
+
+
+@pytest.mark.parametrize("argument", ["y", "sample_weight"])
+def test_labels_and_weights_beside_a_dataset_are_refused(argument):
+    logits, labels = np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), np.array([0, 1, 1])
+    rows = TemperatureScaling().dataset(logits, labels)
+    with pytest.raises(ParameterError, match=rf"'{argument}' of .*fit must be left out where X is a Dataset"):
+        TemperatureScaling().fit(rows, **{argument: labels})
+    with pytest.raises(ParameterError, match=r"'groups' of .*fit must be left out where X is a Dataset"):
+        TemperatureScaling().dataset(rows, groups=labels)

@@ -41,7 +41,7 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     shown = refocal("decide", "new.csv", *options, "-o", "decisions.csv")[1]
     assert "Class 1 is decided from a probability of 0.7 on, class 0 below 0.075." in shown
     written = pd.read_csv("decisions.csv")
-    assert list(written) == ["id", "decision", "expected_cost"]
+    assert list(written) == ["id", "p_1", "decision", "expected_cost"]
     assert written.id.tolist() == list(range(500))
 
 
@@ -161,3 +161,30 @@ def test_the_positive_class_is_the_one_that_is_said_also_without_labels(refocal,
     (folder / "p.csv").write_text("id,p\n1,0.2\n2,0.05\n")
     assert refocal("decide", "p.csv", "--positive-label", "late", *options)[0] == 0
     assert pd.read_csv("decisions.csv").decision.tolist() == [1, 0]
+
+
+def test_decisions_name_classes_keep_the_name_of_the_outcome_and_have_the_probability(refocal, folder):
+    rng = np.random.default_rng(5)
+    p = rng.beta(1, 3, 400).round(6)
+    outcome = np.where(rng.random(400) < p, "late", "on time")
+    region = rng.choice(["north", "south"], 400)
+    flights = pd.DataFrame({"id": range(400), "score": p, "outcome": outcome, "region": region})
+    flights.to_csv("flights.csv", index=False)
+    options = ("--probability-column", "score", "--labels", "outcome", "--positive-label", "late")
+    costs = ("--false-positive", "1", "--false-negative", "4", "--groups", "region", "-o", "decisions.csv")
+    code, out, err = refocal("decide", "flights.csv", *options, *costs)
+    assert (code, err) == (0, "")
+    assert "Late is decided from a probability of 0.2 on." in out
+    assert "region = north" in out
+    assert "FPR %" in out
+    written = pd.read_csv("decisions.csv")
+    assert list(written) == ["id", "region", "p_late", "decision", "expected_cost", "outcome"]
+    assert written.p_late.to_numpy() == pytest.approx(p, abs=1e-6)
+    assert written.outcome.tolist() == outcome.tolist()
+    assert written.decision.tolist() == np.where(p >= 0.2, "late", "on time").tolist()
+    found = json.loads(refocal("decide", "flights.csv", *options, *costs, "--json")[1])
+    groups = found["reports"]["uncalibrated"]["groups"]
+    assert [group["name"] for group in groups] == ["north", "south"]
+    is_north = region == "north"
+    selected = p >= 0.2
+    assert groups[0]["selection_rate"]["value"] == pytest.approx(selected[is_north].mean())

@@ -177,6 +177,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         function = f"{type(self).__name__}.fit"
         if isinstance(X, Dataset):
+            refuse_beside(
+                "X is a Dataset, which has its own", function, y=y, sample_weight=sample_weight, groups=groups
+            )
             self._check_kind(X.input, function)
             return X
         if isinstance(X, Predictions):
@@ -214,10 +217,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _own_rows(self, rows: Predictions, y: Any, sample_weight: Any, groups: Any, function: str) -> Predictions:
         """Predictions of the kind that this calibrator takes, which have labels, weights and groups of their own."""
-        for argument, value in (("y", y), ("sample_weight", sample_weight), ("groups", groups)):
-            if value is not None:
-                expected = "left out where X are Predictions, which have their own"
-                raise ParameterError(argument, function, expected=expected, got=type(value).__name__)
+        own = "X are Predictions, which have their own"
+        refuse_beside(own, function, y=y, sample_weight=sample_weight, groups=groups)
         self._check_kind(rows.input, function)
         if len(rows) == 0:
             raise ShapeError("X", function, expected="of at least one row", got="none")
@@ -484,6 +485,13 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
+
+
+def refuse_beside(own: str, function: str, **given: Any) -> None:
+    """Labels, weights and groups are refused beside rows that have their own, as `own` says."""
+    for argument, value in given.items():
+        if value is not None:
+            raise ParameterError(argument, function, expected=f"left out where {own}", got=type(value).__name__)
 
 
 def _without_column_axis(labels: Any, scores: Any) -> Any:

@@ -155,7 +155,7 @@ def apply(
     """
     from refocal.calibrators import MultiLabelCalibration
     from refocal.calibrators.answers import further_names, group_columns, what_is_written
-    from refocal.io.apply import open_application
+    from refocal.io.apply import ApplyReading, open_application
 
     _check_written(logits, output)
     guard_output(output, files=[calibrator], function="refocal apply")  # of rows and labels refocal.io.apply does
@@ -175,16 +175,14 @@ def apply(
             rate = n_rows / max(time.monotonic() - start, 1e-9)
             update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
-        application = open_application(
-            fitted,
-            logits,
-            output,
-            values=values,
-            labels=columns.labels,
+        reading = ApplyReading(
+            values,
+            columns.labels,
             renormalise=columns.renormalise,
             skip_bad_rows=blocks.skip_bad_rows,
             skip_bad_parts=blocks.skip_bad_parts,
         )
+        application = open_application(fitted, logits, output, reading)
         with options.cluster(blocks) as client:
             written = application.write(overwrite=overwrite, client=client, progress=tell)
     problems = [each.problem for each in written if each.problem is not None]

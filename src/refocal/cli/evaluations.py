@@ -25,9 +25,10 @@ from refocal.cli.options import (
     read_or_open,
 )
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.run import FileProblem, UsageError
+from refocal.cli.run import ExitCode, FileProblem, UsageError
 
-REQUIREMENT_FAILED = 3
+ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
+Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class CompareOptions:
             autocompletion=options.complete_method,
         ),
     ] = None
-    resamples: Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)] = 500
-    seed: Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)] = 0
+    resamples: ResampleCount = 500
+    seed: Seed = 0
 
 
 def _check_required(require: list[str] | None) -> list[str] | None:
@@ -98,6 +99,27 @@ class SharingOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """Where a command that makes an evaluation writes it."""
+
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.", **JSON_FILE)
+    ] = None
+    report: Annotated[Path | None, Option("--report", help="Write the HTML report here as well.", **HTML_FILE)] = None
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
+    ] = False
+
+    def guard(self, rows: list[Any], files: list[Any], command: str) -> None:
+        """Refuse outputs that are inputs, rows or other files, or files of another kind."""
+        function = f"refocal {command}"
+        if self.output is not None:
+            guard_output(self.output, rows, files=files, kind=EVALUATION, overwrite=self.overwrite, function=function)
+        if self.report is not None:
+            guard_output(self.report, rows, files=files, argument="report", function=function)
+
+
 def demo(
     sample: Annotated[
         str, Option("--sample", help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
@@ -105,8 +127,8 @@ def demo(
     output: Annotated[Path, Option("-o", "--output", help="Where to write the report.", **HTML_FILE)] = Path(
         "report.html"
     ),
-    resamples: Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)] = 500,
-    seed: Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)] = 0,
+    resamples: ResampleCount = 500,
+    seed: Seed = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.
 
@@ -129,13 +151,7 @@ def evaluate(
         list[Path] | None, Argument(metavar="CALIBRATORS", help="Written by refocal fit; without any, the model alone.")
     ] = None,
     *,
-    output: Annotated[
-        Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.", **JSON_FILE)
-    ] = None,
-    report: Annotated[Path | None, Option("--report", help="Write the HTML report here as well.", **HTML_FILE)] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
-    ] = False,
+    files: EvaluationFiles,
     shared: SharingOptions,
     rows: MeasuredOptions,
     resamples: Annotated[
@@ -150,7 +166,7 @@ def evaluate(
     """
     from refocal.calibrators.class_order import in_order_of, named_classes
 
-    _guard(output, report, [test], [*(calibrators or []), rows.labels, shared.notes], overwrite, "evaluate")
+    files.guard([test], [*(calibrators or []), rows.labels, shared.notes], "evaluate")
     fitted: dict[str, Any] = {}
     for file in calibrators or []:
         if file.stem in fitted or file.stem == "none":
@@ -178,7 +194,7 @@ def evaluate(
         if file.stem in evaluation.failed:
             raise FileProblem(f"{file}: cannot be measured on {test}: {evaluation.failed[file.stem]}")
     lines = left_out(read.n_skipped, len(read.bad_parts)) if in_blocks else []
-    _finish(evaluation, shared, *lines, output=output, report=report)
+    _finish(evaluation, shared, *lines, output=files.output, report=files.report)
 
 
 def compare(
@@ -191,13 +207,7 @@ def compare(
     ] = None,
     *,
     how: CompareOptions,
-    output: Annotated[
-        Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.", **JSON_FILE)
-    ] = None,
-    report: Annotated[Path | None, Option("--report", help="Write the HTML report here as well.", **HTML_FILE)] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="With -o, also replace a JSON file that is no evaluation.")
-    ] = False,
+    files: EvaluationFiles,
     shared: SharingOptions,
     rows: MeasuredOptions,
 ) -> None:
@@ -206,7 +216,7 @@ def compare(
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
     """
-    _guard(output, report, [validation, test], [rows.labels, shared.notes], overwrite, "compare")
+    files.guard([validation, test], [rows.labels, shared.notes], "compare")
     reading = rows.arguments()
     evaluation = _compared(validation, test, how, shared.title, reading)
     if evaluation.chosen not in refocal.calibrators.registry.GROUPED:
@@ -214,7 +224,8 @@ def compare(
     reading.pop("clusters", None)  # a fit has no intervals
     asked = f"{shlex.quote(str(validation))} --method {evaluation.chosen}{options.as_given(**reading)}"
     next_ = f"Next: refocal fit {asked} -o calibrator.json"
-    _finish(evaluation, shared, *([] if evaluation.chosen == "none" else [next_]), output=output, report=report)
+    lines = [] if evaluation.chosen == "none" else [next_]
+    _finish(evaluation, shared, *lines, output=files.output, report=files.report)
 
 
 def report(
@@ -283,29 +294,12 @@ def diff(
     )
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):
-        raise Exit(REQUIREMENT_FAILED)
-
-
-def _guard(
-    output: Path | None,
-    report: Path | None,
-    rows: list[Any],
-    files: list[Any],
-    overwrite: bool,
-    command: str,
-) -> None:
-    """Refuse the outputs of a command that makes an evaluation, if they are inputs or files of another kind."""
-    of_inputs: dict[str, Any] = {"files": files, "function": f"refocal {command}"}
-    if output is not None:
-        guard_output(output, rows, kind=EVALUATION, overwrite=overwrite, **of_inputs)
-    if report is not None:
-        guard_output(report, rows, argument="report", **of_inputs)
+        raise Exit(ExitCode.NEGATIVE)
 
 
 def _compared(
     validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
 ) -> refocal.evaluate.Evaluation:
-    files = refocal.io.files
     registry = refocal.calibrators.registry
     multilabel = refocal.evaluate.multilabel
     choose: Any = multilabel.label_methods if "multi_label" in reading else registry.chosen_methods
@@ -313,7 +307,7 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= large_file() if options.is_text_file(place) else files.is_large(str(place)):
+        if size >= large_file() if options.is_text_file(place) else refocal.io.files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
@@ -359,4 +353,4 @@ def _finish(
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
-        raise Exit(REQUIREMENT_FAILED)
+        raise Exit(ExitCode.NEGATIVE)

@@ -30,8 +30,6 @@ ROWS = (
 METHOD_NAMES = ", ".join(NAMED)
 SET_NAMES = ", ".join(SETS)
 
-# What files that are read whole alone can do.
-ONLY_WHOLE = ("multi_label",)
 # Options about how rows are understood; the others say which are read.
 OF_ROWS = ("first_label", "positive_label", "ignore_index", "renormalise")
 
@@ -148,13 +146,16 @@ class WeightedOptions(ScoreOptions):
     weights: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
 
 
+GROUPS = Annotated[
+    list[str] | None, Option("--groups", metavar="NAME", help="Column with groups to measure separately.")
+]
+
+
 @dataclass(frozen=True)
 class RowOptions(WeightedOptions):
     """The same, with all that a fit or a comparison can do with rows."""
 
-    groups: Annotated[
-        list[str] | None, Option("--groups", metavar="NAME", help="Column with groups to measure separately.")
-    ] = None
+    groups: GROUPS = None
     multi_label: Annotated[
         bool,
         Option(
@@ -186,8 +187,9 @@ class MeasuredOptions(RowOptions):
 
 @dataclass(frozen=True)
 class DecidedOptions(WeightedOptions):
-    """Rows to decide on, with the clusters that intervals rest on."""
+    """Rows to decide on, with groups to measure separately and the clusters that intervals rest on."""
 
+    groups: GROUPS = None
     clusters: CLUSTERS = None
 
 
@@ -373,7 +375,8 @@ def read_or_open(
     They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
     is large text where the option `in_memory`, or one about reading, needs all rows in memory.
     """
-    whole = [f"--{name.replace('_', '-')}" for name in ONLY_WHOLE if name in reading]
+    only_whole = ("multi_label",)  # what files that are read whole alone can do
+    whole = [f"--{name.replace('_', '-')}" for name in only_whole if name in reading]
     asked = "--scheduler" if blocks.scheduler is not None else "--skip-bad-rows" if blocks.skip_bad_rows else ""
     is_whole = "multi_label" in reading or (is_text_file(place) and (whole or in_memory))
     with about(place):

@@ -647,12 +647,13 @@ def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector
     return result._replace(summaries=summaries, units=UnitVariances(of_rate, weight.shape[1]))
 
 
-def _details_of(sums: MethodSums, weight: float, level: float) -> Details:
-    """Classes, groups and decisions."""
+def _details_of(sums: MethodSums, weight: float, level: float, level_of_curve: float) -> Details:
+    """Classes, groups and decisions; the flexible curve takes rows in memory."""
     return Details(
         classes=[
             details.class_row(sums.class_counts, label, of_class.ece) for label, of_class in enumerate(sums.classes)
         ],
         groups=details.measure_groups(sums.groups.groups(), level, SEED),
         decisions=details.decision_table(sums.decisions / weight),
+        curve=None,
     )

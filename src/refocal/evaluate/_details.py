@@ -17,11 +17,12 @@ from refocal.calibrators.answers import group_columns
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability, SmoothCurve
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.intervals import Interval, interval_of_shift
+from refocal.metrics.recalibration import curve_of_rows
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
@@ -32,7 +33,6 @@ EDGES = np.linspace(0.0, 1.0, 21)
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # The largest number of classes with a row of their own: the classes with the most rows, or none in blocks.
 MOST_CLASSES = 1000
-CLASS_BINS = 10
 # The number of confusions and of examples that are kept for each class.
 MOST_EXAMPLES = 5
 # 64 cells for every factor of two in p: as fine as thousands of groups allow.
@@ -108,10 +108,11 @@ def classes_of(rows: Predictions, numbers: Indices) -> list[ClassRow]:
     n_rows = counts[0]
     labels = np.sort(np.argsort(-n_rows, kind="stable")[:MOST_CLASSES]).tolist()
     classes = []
+    class_bins = 10
     for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
         # For a diagram of one class, whose probability is small in most rows, bins of equal mass would all lie at 0.
-        apart = make_bins(p, occurs, rows.weight, n_bins=CLASS_BINS, strategy="uniform")
+        apart = make_bins(p, occurs, rows.weight, n_bins=class_bins, strategy="uniform")
         wrong = np.flatnonzero(occurs & (predicted != label))
         detail = ClassDetail(
             apart.count.tolist(),
@@ -139,6 +140,15 @@ def _confusions(labels: Indices, predicted: Indices) -> dict[tuple[int, int], li
             if len(others) < MOST_EXAMPLES:
                 others.append([label_and_prediction[1 - side], int(counts[i])])
     return confusions
+
+
+def smooth_curve(rows: Predictions, level: float) -> SmoothCurve | None:
+    """The flexible curve of rows of two classes; None where none exists, as of rows of one class alone."""
+    curve = curve_of_rows(rows, level)
+    if curve is None:
+        return None
+    columns = (curve.probability, curve.rate, curve.low, curve.high)
+    return SmoothCurve(*(column.tolist() for column in columns))
 
 
 class ClusteredBias(NamedTuple):

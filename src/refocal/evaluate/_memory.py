@@ -99,7 +99,9 @@ def _measure_method(
     summaries = summarise(measured, n_resamples, seed)
     values = {}
     for metric in reported("value", test.n_classes):
-        values[metric.name] = float(metric.measure(predicted.of(metric)))
+        value = float(metric.measure(predicted.of(metric)))
+        if not (metric.two_classes and np.isnan(value)):
+            values[metric.name] = value
     bins = bins_of(predicted.rows, n_bins=details.N_BINS)
     return Result(
         summaries=dict(zip(names, summaries, strict=True)),
@@ -135,9 +137,14 @@ def _confidence_histogram(rows: Predictions) -> Histogram:
 
 
 def _details_of(
-    test: Predictions, calibrator: Calibrator | InOrder | None, measured: Groups, seed: int, level: float
+    test: Predictions,
+    calibrator: Calibrator | InOrder | None,
+    measured: Groups,
+    seed: int,
+    level: float,
+    level_of_curve: float,
 ) -> Details:
-    """Classes, groups and decisions, from new predictions."""
+    """Classes, groups, decisions and the flexible curve, from new predictions."""
     rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight, clusters=test.clusters)
     positive = rows.of_positive()
     groups = details.groups_of(positive, measured)
@@ -145,4 +152,5 @@ def _details_of(
         classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
         decisions=details.decision_table(details.sum_decisions(positive) / positive.weights.sum()),
+        curve=details.smooth_curve(positive, level_of_curve) if rows.n_classes == 2 else None,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from refocal.evaluate._details import N_BINS
-from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram
+from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, SmoothCurve
 from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
@@ -28,6 +28,8 @@ class Details(NamedTuple):
     classes: list[ClassRow]
     groups: list[GroupRow]
     decisions: DecisionTable
+    curve: SmoothCurve | None
+    """Of two classes; None of rows in blocks."""
 
 
 class Result(NamedTuple):
@@ -44,8 +46,8 @@ class Result(NamedTuple):
     seconds: float
     score: ScoreTest | None
     """Whether the model is improved by the method; None for the model itself."""
-    details: Callable[[float], Details]
-    """The details, with a level for the mean and the diagram of each group; only methods shown in detail need them."""
+    details: Callable[[float, float], Details]
+    """The details, of methods that are shown in detail; the levels are that of each statement and of the curve."""
 
 
 class Results(NamedTuple):

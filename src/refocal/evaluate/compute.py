@@ -47,9 +47,6 @@ from refocal.metrics.inputs import check_level
 
 __all__ = ["compare", "evaluate"]
 
-# A method is recommended for its ECE among those that give up at most this share of the best log-loss.
-LOG_LOSS_SHARE = 0.01
-
 
 @dataclass
 class Failures:
@@ -374,7 +371,9 @@ def recommended(
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
+    # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
+    log_loss_share = 0.01
+    limit = (1.0 + log_loss_share) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     if not names:
@@ -413,9 +412,9 @@ def _measured(
         if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
         facts = _map_facts(calibrator.chain_)
-    details = result.details(level_of_one) if name in (NONE, picked) else None
+    details = result.details(level_of_one, level) if name in (NONE, picked) else None
     stated_bias = None
-    if name == NONE and "mean_bias" in result.summaries:
+    if name in (NONE, picked) and "mean_bias" in result.summaries:
         stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
     return Measured(
         name=name,
@@ -434,6 +433,7 @@ def _measured(
         groups=[] if details is None else details.groups,
         decisions=None if details is None else details.decisions,
         stated_bias=stated_bias,
+        curve=None if details is None else details.curve,
         improvement_p_value=None if result.score is None else result.score.p_value,
     )
 
@@ -459,6 +459,9 @@ def _differences(result: Result, other: Result, level: float) -> dict[str, Paire
     """Every metric less that of another method, by its name; for some metrics no interval of a difference holds."""
     differences = {}
     for key, summary in result.summaries.items():
+        # A constant has no slope, and no probabilities that separate the classes have one.
+        if key not in other.summaries:
+            continue
         difference = summary.minus(other.summaries[key], level=level)
         if difference is not None:
             differences[key] = difference

@@ -126,5 +126,6 @@ def _judged(measure: str, found: Interval) -> tuple[float, float, float]:
     """The lower end, the value and the upper end of what is compared; the value is within the interval."""
     metric = METRICS[measure]
     value = min(max(found.value, found.low), found.high)
-    nearest = min(max(0.0, found.low), found.high) if metric.signed else found.low
+    best = 0.0 if metric.signed else metric.target
+    nearest = found.low if best is None else min(max(best, found.low), found.high)
     return metric.judged(nearest), metric.judged(value), max(map(metric.judged, (found.low, found.high)))

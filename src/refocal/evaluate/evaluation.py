@@ -29,12 +29,12 @@ __all__ = [
     "Measured",
     "Reliability",
     "SearchSurface",
+    "SmoothCurve",
     "load_evaluation",
 ]
 
 FORMAT = "refocal-evaluation"
 VERSION = 1
-MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,24 @@ class DecisionTable:
 
 
 @dataclass(frozen=True)
+class SmoothCurve:
+    """The flexible curve of two classes: how often the positive one occurs at a probability, with a band.
+
+    >>> from refocal.io import Predictions
+    >>> from refocal.evaluate import evaluate
+    >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 1, 1] * 25)
+    >>> curve = evaluate(rows, {}, n_resamples=20).before.curve
+    >>> round(curve.probability[-1], 2), round(curve.rate[-1], 2), curve.low[-1] < 0.4 < curve.high[-1]
+    (0.4, 0.5, True)
+    """
+
+    probability: list[float]
+    rate: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
 class MapFacts:
     """What a fitted map is made of: `kind` is "numbers" (γ and T alone), "shared" or "each class".
 
@@ -218,13 +236,15 @@ class Measured:
     stated_bias: Interval | None = None
     """Mean probability less rate, of two classes, at a level at which all statements of a report hold together.
 
-    Only for the uncalibrated model; None in evaluations of version 0.1.0.
+    Only for the uncalibrated model and the method shown in detail; None in evaluations of version 0.1.0.
     """
     improvement_p_value: float | None = None
     """Of the test whether a step from the model towards this method lowers the log-loss, before Holm's adjustment.
 
     None for the uncalibrated model, and in evaluations of version 0.1.0.
     """
+    curve: SmoothCurve | None = None
+    """Of two classes, for the uncalibrated model and the method shown in detail; of rows in memory."""
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -388,4 +408,4 @@ def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     ...     load_evaluation(f"{folder}/evaluation.json") == found
     True
     """
-    return read_json(path, Evaluation.from_dict, what="an evaluation", max_bytes=MAX_BYTES)
+    return read_json(path, Evaluation.from_dict, what="an evaluation", max_bytes=256 << 20)

@@ -56,7 +56,8 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
             source = f" of {target}"
         required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
         said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
-        checks.append(Check(text, OPERATORS[sign](metric.judged(found), metric.judged(limit)), said))
+        compared = (abs(found), abs(limit)) if metric.signed else (found, limit)
+        checks.append(Check(text, OPERATORS[sign](*compared), said))
     return checks
 
 

@@ -18,6 +18,7 @@ from refocal.evaluate.provenance import (
     SAME_ROWS_REMARK,
     UNIT,
 )
+from refocal.evaluate.standards import still_off
 from refocal.evaluate.statements import (
     FEWEST_ROWS_TO_RECOMMEND,
     SQUARED_ECE,
@@ -98,7 +99,7 @@ def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """The effect of calibration on this model, in one or two sentences.
+    """The effect of calibration on this model in one or two sentences, and what is still significantly off.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -106,8 +107,13 @@ def verdict(evaluation: Evaluation) -> str:
     >>> verdict(found)[:77]
     'Temperature scaling does not change the calibration error (ECE) significantly'
     """
-    if evaluation.positive is not None:
-        return _verdict_of_two(evaluation)
+    said = _verdict_of_many(evaluation) if evaluation.positive is None else _verdict_of_two(evaluation)
+    remaining = "" if evaluation.after.name == NONE else still_off(evaluation)
+    return f"{said} {remaining}".rstrip()
+
+
+def _verdict_of_many(evaluation: Evaluation) -> str:
+    """What the method that is shown does to the calibration error, the log-loss and the accuracy."""
     after = evaluation.after
     if after.name == NONE:
         error = after.measures["ece"]

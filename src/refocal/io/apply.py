@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,31 +216,33 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    application = open_application(
-        calibrator,
-        path,
-        output,
-        values=values,
-        labels=labels,
+    reading = ApplyReading(
+        values,
+        labels,
+        renormalise=renormalise,
         skip_bad_rows=skip_bad_rows,
         skip_bad_parts=skip_bad_parts,
-        renormalise=renormalise,
         storage_options=storage_options,
     )
+    application = open_application(calibrator, path, output, reading)
     return application.write(overwrite=overwrite, scheduler=scheduler, client=client, map_jobs=map, progress=progress)
 
 
+@dataclass(frozen=True)
+class ApplyReading:
+    """How the rows that a calibrator is applied to are read; the fields are arguments of `apply`."""
+
+    values: str | None = None
+    labels: str | os.PathLike[str] | None = None
+    _: KW_ONLY
+    renormalise: bool = False
+    skip_bad_rows: bool = False
+    skip_bad_parts: bool = False
+    storage_options: Options = None
+
+
 def open_application(
-    calibrator: Calibrator,
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    values: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    skip_bad_rows: bool = False,
-    skip_bad_parts: bool = False,
-    renormalise: bool = False,
-    storage_options: Options = None,
+    calibrator: Calibrator, path: str | os.PathLike[str], output: str | os.PathLike[str], reading: ApplyReading
 ) -> Application:
     """Find out how the rows are read and where they are written, before anything is; the arguments are `apply`'s."""
     target = Path(output)
@@ -249,13 +251,23 @@ def open_application(
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
     if ending == ".gz":
         raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
-    of_labels = os.fspath(labels) if labels else None
+    of_labels = os.fspath(reading.labels) if reading.labels else None
     groups = group_columns(calibrator)
     is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
-    which = (calibrator.input, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
-    known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
-    query = Query(*which, keeping=True, **known, bad=[] if skip_bad_parts else None)
+    query = Query(
+        calibrator.input,
+        reading.values,
+        of_labels,
+        groups=groups,
+        options=reading.storage_options,
+        lenient=reading.skip_bad_rows,
+        function="apply",
+        keeping=True,
+        classes=named_classes(calibrator),
+        n_classes=calibrator.n_features_in_,
+        bad=[] if reading.skip_bad_parts else None,
+    )
     several_labels = isinstance(calibrator, MultiLabelCalibration)
     parts, reader = open_parts(path, query, several_labels=several_labels)
     if reader.n_classes != calibrator.n_features_in_:
@@ -264,9 +276,9 @@ def open_application(
     order = order_of_columns(calibrator, reader.class_names, "apply")
     if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
-    reader = replace(reader, renormalise=renormalise)
+    reader = replace(reader, renormalise=reading.renormalise)
     predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
-    return Application(predict, parts, target, is_folder, (values, of_labels), tuple(query.bad or ()))
+    return Application(predict, parts, target, is_folder, (reading.values, of_labels), tuple(query.bad or ()))
 
 
 def _jobs(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
 from operator import methodcaller
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
-FAN_IN = 8
-# Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
-LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
 
 
@@ -131,78 +128,104 @@ def rows_of(
     """
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
-
-    def reader(n_classes: int, columns: Sequence[Any] | None, labels: Any) -> RowReader:
-        names, whole_names = names_of_columns(None if columns is None else tuple(columns))
-        return RowReader(
-            n_classes,
-            input,
-            check_class_names(names if class_names is None else class_names, n_classes, "fit"),
-            whole_names if class_names is None else (),
-            ignore_index=check_marks(ignore_index, "fit"),
-            sorts=names is None and class_names is None and not _are_column_numbers(labels, n_classes),
-            skip_bad_rows=skip_bad_rows,
-            clusters=cluster_name,
-            clusters_are_groups=clusters_are_groups,
-        )
-
     cluster_name: str | None = None
-    clusters_are_groups = False
     if clusters is not None:
         cluster_name = clusters if isinstance(clusters, str) else UNNAMED
-    columns = tuple(X.columns) if hasattr(X, "to_dask_array") and hasattr(X, "columns") else None
-    if columns is not None and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
+    reading = _Reading(input, class_names, ignore_index, skip_bad_rows, cluster_name)
+    is_collection = hasattr(X, "to_dask_array")  # a DataFrame or a Series of Dask
+    columns = tuple(X.columns) if is_collection and hasattr(X, "columns") else None
+    if columns is not None and (isinstance(y, str) or hasattr(y, "to_dask_array")):
+        return _of_frame(X, y, sample_weight, groups, reading, client)
+    if columns is not None:
         # An array in memory knows its length, and that of the rows is then counted.
         X = X.to_dask_array(lengths=None if is_dask(y) else True)  # noqa: N806
-    elif hasattr(X, "to_dask_array") and columns is None:  # a Series of one number per row
+    elif is_collection:  # a Series of one number per row
         X = X.to_dask_array()  # noqa: N806
         y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
-    elif hasattr(X, "to_dask_array"):
-        given = {"refocal y": y, "refocal weight": sample_weight}
-        series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
-        if not (sample_weight is None or isinstance(sample_weight, str) or "refocal weight" in series):
-            expected = "the name of a column of X, or a Dask Series, as y is"
-            raise ParameterError("sample_weight", "fit", expected=expected, got=f"a {type(sample_weight).__name__}")
-        # On its own a Series would be cut into partitions of its own. Dask joins it with X by the index, rows in memory
-        # belong together by their places: these must agree.
-        places = {f"place of {name}": _places_of(each) for name, each in series.items()}
-        X = X.assign(**{PLACE: _places_of(X)}, **series, **places)  # noqa: N806
-        y, sample_weight = (name if name in series else each for name, each in given.items())
-        of_groups = [groups] if isinstance(groups, str) else list(groups or ())
-        if cluster_name is not None:
-            clusters_are_groups = cluster_name in of_groups
-            of_groups = list(dict.fromkeys([*of_groups, cluster_name]))
-        named = [name for name in (y, sample_weight, *of_groups) if name is not None]
-        missing = next((name for name in named if name not in X.columns), None)
-        if missing is not None:
-            raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
-        classes = [name for name in X.columns if name not in (*named, PLACE, *places)]
-
-        def chunks_of(where: str, rows: Any) -> list[RawRows]:
-            for name, place in zip(series, places, strict=True):
-                if not rows[place].equals(rows[PLACE].astype(rows[place].dtype)):
-                    argument = "y" if name == y else "sample_weight"
-                    expected = "a Series with the index of X, in the same order"
-                    raise DataError(argument, "fit", expected=expected, got=f"another index in {where}")
-            columns = {name: rows[name].to_numpy() for name in named}
-            by_name = {name: columns[name] for name in of_groups}
-            return one_chunk(rows[classes].to_numpy(), columns[y], columns.get(sample_weight), by_name, where)
-
-        partitions = X[[*classes, *named, PLACE, *places]].to_delayed()
-        pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
-        return DaskDataset(chunks_of, pieces, reader(len(classes), classes, X[y]), client)
     n_classes = n_columns(X.shape)
     if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
-    of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
-    by_name = {str(name): each for name, each in of_rows.items()}
+    reader = reading.reader(n_classes, columns, y)
+    given_groups = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
+    by_name = {str(name): column for name, column in given_groups.items()}
     if cluster_name is not None:
         by_name[cluster_name] = clusters
     if is_dask(X):
-        return _of_arrays(X, y, sample_weight, by_name, reader(n_classes, columns, y), client)
+        return _of_dask_arrays(X, y, sample_weight, by_name, reader, client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
-    parts = array_parts(X, y, sample_weight, by_name, str(where))
-    return of_parts(parts, reader(n_classes, None, y), client=client)
+    return of_parts(array_parts(X, y, sample_weight, by_name, str(where)), reader, client=client)
+
+
+class _Reading(NamedTuple):
+    """How rows of arrays are read; the arguments of `rows_of`."""
+
+    input: str
+    class_names: Sequence[str] | None
+    ignore_index: IgnoreIndex
+    skip_bad_rows: bool
+    clusters: str | None
+    """Under which name the clusters are."""
+
+    def reader(
+        self, n_classes: int, columns: Sequence[Any] | None, labels: Any, *, clusters_are_groups: bool = False
+    ) -> RowReader:
+        """The reader of rows of so many classes, whose columns may have names; labels are looked at."""
+        names, whole_names = names_of_columns(None if columns is None else tuple(columns))
+        has_names = names is not None or self.class_names is not None
+        return RowReader(
+            n_classes,
+            self.input,
+            check_class_names(names if self.class_names is None else self.class_names, n_classes, "fit"),
+            whole_names if self.class_names is None else (),
+            ignore_index=check_marks(self.ignore_index, "fit"),
+            sorts=not has_names and not _are_column_numbers(labels, n_classes),
+            skip_bad_rows=self.skip_bad_rows,
+            clusters=self.clusters,
+            clusters_are_groups=clusters_are_groups,
+        )
+
+
+def _of_frame(frame: Any, y: Any, sample_weight: Any, groups: Any, reading: _Reading, client: Any) -> DaskDataset:
+    """A DataFrame of Dask with the labels in it or beside it: each partition is a leaf.
+
+    On its own a Series would be cut into partitions of its own, and so becomes a column of the frame. Dask joins it by
+    the index, but rows in memory belong together by their places: these must agree.
+    """
+    if not (sample_weight is None or isinstance(sample_weight, str) or hasattr(sample_weight, "to_dask_array")):
+        expected = "the name of a column of X, or a Dask Series, as y is"
+        raise ParameterError("sample_weight", "fit", expected=expected, got=f"a {type(sample_weight).__name__}")
+    given = {"refocal y": y, "refocal weight": sample_weight}
+    series = {name: vector for name, vector in given.items() if hasattr(vector, "to_dask_array")}
+    places = {f"place of {name}": _places_of(vector) for name, vector in series.items()}
+    frame = frame.assign(**{PLACE: _places_of(frame)}, **series, **places)
+    label_column = "refocal y" if "refocal y" in series else y
+    weight_column = "refocal weight" if "refocal weight" in series else sample_weight
+    group_columns = [groups] if isinstance(groups, str) else list(groups or ())
+    clusters_are_groups = reading.clusters in group_columns
+    if reading.clusters is not None and not clusters_are_groups:
+        group_columns.append(reading.clusters)
+    group_columns = list(dict.fromkeys(group_columns))
+    named = [name for name in (label_column, weight_column, *group_columns) if name is not None]
+    missing = next((name for name in named if name not in frame.columns), None)
+    if missing is not None:
+        raise DataError("y", "fit", expected=f"a column of X: {list(frame.columns)}", got=repr(missing))
+    classes = [name for name in frame.columns if name not in (*named, PLACE, *places)]
+
+    def chunks_of(where: str, rows: Any) -> list[RawRows]:
+        for name, place in zip(series, places, strict=True):
+            if not rows[place].equals(rows[PLACE].astype(rows[place].dtype)):
+                argument = "y" if name == label_column else "sample_weight"
+                expected = "a Series with the index of X, in the same order"
+                raise DataError(argument, "fit", expected=expected, got=f"another index in {where}")
+        columns = {name: rows[name].to_numpy() for name in named}
+        by_name = {name: columns[name] for name in group_columns}
+        weight = columns.get(weight_column)
+        return one_chunk(rows[classes].to_numpy(), columns[label_column], weight, by_name, where)
+
+    reader = reading.reader(len(classes), classes, frame[label_column], clusters_are_groups=clusters_are_groups)
+    partitions = frame[[*classes, *named, PLACE, *places]].to_delayed()
+    pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
+    return DaskDataset(chunks_of, pieces, reader, client)
 
 
 # The place of each row in its partition, as a column beside those of a Dask DataFrame.
@@ -235,7 +258,7 @@ def _are_column_numbers(labels: Any, n_classes: int) -> bool:
     return bool(np.isnan(lowest) or np.isnan(highest) or (lowest >= 0 and highest < n_classes))
 
 
-def _of_arrays(
+def _of_dask_arrays(
     values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reader: RowReader, client: Any
 ) -> DaskDataset:
     """Dask arrays: each chunk of rows is a leaf."""
@@ -356,8 +379,9 @@ class DaskDataset(BlockedDataset):
         shared = delayed(task, pure=False, traverse=False)
         reduce = delayed(partial(reduce_chunks, self.chunks_of, self.reader_for(task)), pure=False)
         level = leaves = [reduce(shared, *piece) for piece in self.pieces]
+        fan_in = 8  # answers that are merged together
         while len(level) > 1 or level is leaves:
-            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            groups = [level[i : i + fan_in] for i in range(0, len(level), fan_in)]
             level = [delayed(merge, pure=False)(shared, *group) for group in groups]
         root = level[0]
         if self.client is None:
@@ -429,7 +453,8 @@ def of_parts(
         return LocalDataset(parts, reader, by)
     from dask import delayed
 
-    n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
+    leaves_per_thread = 4  # several, so that a slow one does not keep all others waiting
+    n_groups = min(len(parts), leaves_per_thread * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
     return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reader, client)

@@ -14,6 +14,7 @@ from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
 from refocal.metrics.labels import *
+from refocal.metrics.recalibration import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *

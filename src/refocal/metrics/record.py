@@ -97,6 +97,8 @@ class Metric:
     """Whether it is defined for two classes only."""
     signed: bool = False
     """Whether the sign is meaningful: the best value is then 0, and no search may minimise it."""
+    target: float | None = None
+    """The best value, where that is neither an end of the range nor 0."""
 
     @property
     def scale(self) -> float:
@@ -109,7 +111,9 @@ class Metric:
         return f"{self.label} {self.unit}".rstrip()
 
     def judged(self, value: float) -> float:
-        """What is compared to say which of two values is better: of a signed metric the distance from 0."""
+        """What is compared to say which of two values is better: the distance from 0, or from the target if any."""
+        if self.target is not None:
+            return abs(value - self.target)
         return abs(value) if self.signed else value
 
     def measure(self, rows: Predictions, **options: Any) -> float:

@@ -7,14 +7,21 @@ from functools import partial
 from typing import Any
 
 from refocal.errors import ParameterError
-from refocal.metrics import binned, scores, smooth, squared, two_classes
+from refocal.metrics import binned, recalibration, scores, smooth, squared, two_classes
 from refocal.metrics.record import Metric
 
 __all__ = ["METRICS"]
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
-    for metric in (*binned.METRICS, *scores.METRICS, *smooth.METRICS, *squared.METRICS, *two_classes.METRICS)
+    for metric in (
+        *binned.METRICS,
+        *scores.METRICS,
+        *smooth.METRICS,
+        *squared.METRICS,
+        *two_classes.METRICS,
+        *recalibration.METRICS,
+    )
 }
 """The metrics by their short names, in the order in which reports have them."""
 

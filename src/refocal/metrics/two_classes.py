@@ -49,7 +49,7 @@ def mean_bias(
     >>> mean_bias([0, 0, 0, 1], [0.5, 0.25, 0.5, 0.75])
     0.25
     """
-    rows = _two(y_true, probabilities, sample_weight, ignore_index, "mean_bias", both=False)
+    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "mean_bias", both=False)
     return mean(bias_terms(rows), rows.weight)
 
 
@@ -68,7 +68,7 @@ def log_loss_skill(
     >>> round(log_loss_skill([0, 0, 1, 1], np.log(np.stack([1 - p, p], axis=1))), 3)
     0.678
     """
-    rows = _two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
+    rows = read_two_classes(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
     return _log_skill(rows).value
 
 
@@ -80,7 +80,7 @@ def brier_skill(
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return _square_skill(_two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
+    return _square_skill(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
 
 
 def roc_auc(
@@ -91,7 +91,7 @@ def roc_auc(
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _auc(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc")).value
+    return _auc(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "roc_auc")).value
 
 
 def average_precision(
@@ -102,15 +102,23 @@ def average_precision(
     >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
-    return _precision(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision")).value
+    return _precision(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "average_precision")).value
 
 
-def _two(
-    y_true: Any, values: Any, weight: Any, ignored: IgnoreIndex, function: str, *, logs: bool = False, both: bool = True
+def read_two_classes(
+    y_true: Any,
+    values: Any,
+    weight: Any,
+    ignored: IgnoreIndex,
+    function: str,
+    *,
+    logs: bool = False,
+    both: bool = True,
+    clusters: Any = None,
 ) -> Predictions:
     """Checked rows of two classes, which both occur where `both` asks for it."""
     read = read_log_probabilities if logs else read_probabilities
-    rows = read(y_true, values, weight, function, ignored)
+    rows = read(y_true, values, weight, function, ignored, clusters=clusters)
     if rows.n_classes != 2:
         argument = "log_probabilities" if logs else "probabilities"
         raise ShapeError(argument, function, expected="of two classes", got=f"{rows.n_classes} classes")
@@ -351,7 +359,7 @@ class BiasSummary(InfluenceSummary):
         return interval_of_shift(self.cells, level, variance, self.n_clusters)
 
 
-def _summary_of(
+def summary_of(
     streamed: Callable[[Any], StreamedMetric], limits: tuple[float, float], rows: Predictions
 ) -> InfluenceSummary:
     """A metric of rows in memory, with the influence of each of them."""
@@ -366,19 +374,22 @@ def _summary_of(
     )
 
 
-_SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
+SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
+"""Fields of the metrics of two classes that reports show."""
 
 
-def _by_influence(streamed: Callable[[Any], StreamedMetric], lowest: float = 0.0) -> dict[str, Any]:
+def by_influence(
+    streamed: Callable[[Any], StreamedMetric], lowest: float = 0.0, highest: float = 1.0
+) -> dict[str, Any]:
     """The fields of a metric whose `streamed` form takes rows too, and returns how much each of them moves it."""
-    limits = (lowest, 1.0)
+    limits = (lowest, highest)
     return {
         "streamed": streamed,
-        "summary": partial(_summary_of, streamed, limits),
+        "summary": partial(summary_of, streamed, limits),
         "of_rows": lambda rows: streamed(rows).value,
         "range": limits,
         "lower_is_better": False,
-        **_SHOWN,
+        **SHOWN,
     }
 
 
@@ -394,7 +405,7 @@ METRICS = (
         signed=True,
         column=(None, 3),
         column_with_interval=True,
-        **_SHOWN,
+        **SHOWN,
     ),
     Metric(
         "log_loss_skill",
@@ -403,9 +414,9 @@ METRICS = (
         takes_logs=True,
         unit="%",
         column=(None, 2),
-        **_by_influence(_log_skill, -math.inf),
+        **by_influence(_log_skill, -math.inf),
     ),
-    Metric("brier_skill", brier_skill, "Brier skill", unit="%", **_by_influence(_square_skill, -math.inf)),
-    Metric("roc_auc", roc_auc, "AUC", column=(None, 6), **_by_influence(_auc)),
-    Metric("average_precision", average_precision, "average precision", column=(None, 7), **_by_influence(_precision)),
+    Metric("brier_skill", brier_skill, "Brier skill", unit="%", **by_influence(_square_skill, -math.inf)),
+    Metric("roc_auc", roc_auc, "AUC", column=(None, 6), **by_influence(_auc)),
+    Metric("average_precision", average_precision, "average precision", column=(None, 7), **by_influence(_precision)),
 )

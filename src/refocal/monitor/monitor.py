@@ -36,7 +36,8 @@ from refocal.monitor.advice import (
 )
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, Key, WindowSummary, summary_of
 from refocal.rows import Predictions
-from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve, shared_beginning
+from refocal.rows.class_names import shared_beginning
+from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve
 from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"

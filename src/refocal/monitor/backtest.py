@@ -105,6 +105,8 @@ def backtest(
     level : float
         Of the intervals.
 
+    Examples
+    --------
     >>> from refocal.io import Predictions
     >>> rng = np.random.default_rng(0)
     >>> def day(shift):

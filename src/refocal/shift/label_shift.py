@@ -20,7 +20,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from refocal._arrays import Indices, Matrix, Vector
-from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, likely_shares
+from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares
 
 # Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 4 are refused.
 LEVEL_OF_TEST = 0.04
@@ -54,9 +54,18 @@ class LabelShiftTest:
 
 
 def label_shift_test(
-    reference: Matrix, labels: Indices, p: Matrix, rng: np.random.Generator, n_draws: int = N_DRAWS
+    reference: Matrix,
+    labels: Indices,
+    p: Matrix,
+    rng: np.random.Generator,
+    n_draws: int = N_DRAWS,
+    *,
+    weight_known: Vector | None = None,
+    weight_new: Vector | None = None,
 ) -> LabelShiftTest:
     """The test of the module: probabilities (n, C) of labelled rows and their labels, and p (N, C) of new rows.
+
+    Rows are resampled with their weights. Draws stand for as many new rows as the weights are worth, (Σ w)² / Σ w².
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=1000)
@@ -69,44 +78,63 @@ def label_shift_test(
     >>> label_shift_test(reference, labels, reference[np.abs(x) < 1], rng).rejects
     True
     """
-    if len(reference) > MOST_ROWS:
-        kept = rng.choice(len(reference), MOST_ROWS, replace=False)
+    n_reference = len(reference)
+    n_new = len(p)
+    weight_known = np.ones(n_reference) if weight_known is None else weight_known / weight_known.mean()
+    weight_new = effective_weight(weight_new, n_new)
+    if n_reference > MOST_ROWS:
+        kept = rng.choice(n_reference, MOST_ROWS, replace=False)
         reference = reference[kept]
         labels = labels[kept]
-    if len(p) > MOST_ROWS:
-        p = p[rng.choice(len(p), MOST_ROWS, replace=False)]
-    n_reference, n_classes = reference.shape
-    n_new = len(p)
-    shares_known = _shares_of(labels, np.ones(n_reference), n_classes)
+        weight_known = weight_known[kept]
+        n_reference = MOST_ROWS
+    if n_new > MOST_ROWS:
+        kept = rng.choice(n_new, MOST_ROWS, replace=False)
+        p = p[kept]
+        weight_new = effective_weight(weight_new[kept], MOST_ROWS)
+    n_drawn = max(1, round(float(weight_new.sum())))
+    n_classes = reference.shape[1]
+    shares_known = _shares_of(labels, weight_known, n_classes)
     prior = PRIOR_ROWS * n_classes * shares_known
-    shares = likely_shares(p, shares_known, prior=prior)
-    features = _features(reference, (shares / shares_known)[labels], shares)
+    shares = likely_shares(p, shares_known, weight_new, prior=prior)
+    features = _features(reference, weight_known * (shares / shares_known)[labels], shares)
     features_known = features(reference)
     features_new = features(p)
 
-    def difference(mean_new: Vector, p_new: Matrix, count_known: Vector) -> Vector:
+    def difference(mean_new: Vector, p_new: Matrix, count_new: Vector, count_known: Vector) -> Vector:
         """Of the means, with the shares that these new rows and these counts of labelled rows have."""
         old = _shares_of(labels, count_known, n_classes)
-        own = likely_shares(p_new, old, start=shares, tolerance=TOLERANCE_OF_REPLICATES, prior=prior)
+        own = likely_shares(p_new, old, count_new, shares, TOLERANCE_OF_REPLICATES, prior)
         weight = count_known * (own / old)[labels]
         return np.asarray(mean_new - weight @ features_known / weight.sum())
 
-    observed = difference(features_new.mean(axis=0), p, np.ones(n_reference))
+    observed = difference(weight_new @ features_new / weight_new.sum(), p, weight_new, weight_known)
     members = [np.flatnonzero(labels == k) for k in range(n_classes)]
+    # Within a class rows are drawn by their weights; None where these are equal, which is faster.
+    chances = [_chances(weight_known[rows]) for rows in members]
     drawn_shares = np.where([len(rows) > 0 for rows in members], shares, 0.0)
     drawn_shares = drawn_shares / drawn_shares.sum()
+    ones = np.ones(n_drawn)
     draws = np.empty((n_draws, len(observed)))
     for i in range(n_draws):
-        counts = rng.multinomial(n_new, drawn_shares)
-        rows = np.concatenate([rng.choice(members[k], counts[k]) for k in np.flatnonzero(counts)])
+        counts = rng.multinomial(n_drawn, drawn_shares)
+        rows = np.concatenate([rng.choice(members[k], counts[k], p=chances[k]) for k in np.flatnonzero(counts)])
         count_known = np.bincount(rng.integers(n_reference, size=n_reference), minlength=n_reference)
-        draws[i] = difference(features_known[rows].mean(axis=0), reference[rows], count_known.astype(np.float64))
+        draws[i] = difference(
+            features_known[rows].mean(axis=0), reference[rows], ones, count_known.astype(np.float64) * weight_known
+        )
     # A score that no row varies in has no variance, and says nothing.
     variance = draws.var(axis=0) + 1e-12
     statistic = float(np.sum(observed**2 / variance))
     statistics = np.sum(draws**2 / variance, axis=1)
     p_value = (1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws)
     return LabelShiftTest(float(p_value), statistic, len(observed), bool(p_value < LEVEL_OF_TEST))
+
+
+def _chances(weight: Vector) -> Vector | None:
+    if len(weight) == 0 or np.all(weight == weight[0]):
+        return None
+    return np.asarray(weight / weight.sum())
 
 
 def _shares_of(labels: Indices, count: Vector, n_classes: int) -> Vector:

@@ -35,6 +35,17 @@ TOLERANCE_OF_REPLICATES = 1e-4
 QUANTILE_OF_CHANCE = 0.99
 
 
+def effective_weight(weight: Vector | None, n: int) -> Vector:
+    """Weights whose sum is the number of rows that are known as well, (Σ w)² / Σ w² (Kish 1965); ones without any.
+
+    >>> effective_weight(np.array([3.0, 3.0]), 2), effective_weight(np.array([3.0, 1.0]), 2)
+    (array([1., 1.]), array([1.2, 0.4]))
+    """
+    if weight is None:
+        return np.ones(n)
+    return np.asarray(weight * float(weight.sum()) / float(weight @ weight))
+
+
 def likely_shares(
     p: Matrix,
     old: Vector,
@@ -78,7 +89,9 @@ class ShareEvidence:
     """How far the shares go from those of the fit, 0, to the likeliest ones, 1."""
 
 
-def share_evidence(p: Matrix, old: Vector, likeliest: Vector, n_fit: float) -> ShareEvidence:
+def share_evidence(
+    p: Matrix, old: Vector, likeliest: Vector, n_fit: float, weight: Vector | None = None
+) -> ShareEvidence:
     """The evidence of new rows of probabilities p (N, C) for their likeliest shares.
 
     >>> p = np.repeat([[0.9, 0.1], [0.2, 0.8]], [70, 30], axis=0)
@@ -87,22 +100,23 @@ def share_evidence(p: Matrix, old: Vector, likeliest: Vector, n_fit: float) -> S
     >>> round(found.gain, 1), round(found.gain_by_chance, 1), round(found.weight, 2)
     (29.8, 7.3, 0.94)
     """
-    gain = 2.0 * float(np.sum(np.log(p @ (likeliest / old))))
-    degrees_of_freedom = _degrees_of_freedom(p, old)
-    by_chance = float(chi2.ppf(QUANTILE_OF_CHANCE, degrees_of_freedom)) * (1.0 + len(p) / n_fit)
-    weight = 0.0
+    count = np.ones(len(p)) if weight is None else weight
+    gain = 2.0 * float(count @ np.log(p @ (likeliest / old)))
+    degrees_of_freedom = _degrees_of_freedom(p, old, count)
+    by_chance = float(chi2.ppf(QUANTILE_OF_CHANCE, degrees_of_freedom)) * (1.0 + float(count.sum()) / n_fit)
+    weight_of_evidence = 0.0
     if gain > by_chance:
-        weight = 1.0 - (by_chance / gain) ** 2
-    return ShareEvidence(gain, by_chance, weight)
+        weight_of_evidence = 1.0 - (by_chance / gain) ** 2
+    return ShareEvidence(gain, by_chance, weight_of_evidence)
 
 
-def _degrees_of_freedom(p: Matrix, old: Vector) -> float:
+def _degrees_of_freedom(p: Matrix, old: Vector, count: Vector | None = None) -> float:
     """The expected gain ν of shares fitted to rows whose shares are those of the fit; see the module."""
     n_classes = len(old)
     root = np.sqrt(old)
     z = p / root
     # Shares have the sum 1: the component along √π⁰ is fixed.
     z = z - np.outer(z @ root, root)
-    eigenvalues = np.maximum(np.linalg.eigvalsh(z.T @ z), 0.0)
+    eigenvalues = np.maximum(np.linalg.eigvalsh((z.T if count is None else count * z.T) @ z), 0.0)
     shrinkage = eigenvalues / (eigenvalues + PRIOR_ROWS * n_classes)
     return float(np.sum(shrinkage * (2.0 - shrinkage)))

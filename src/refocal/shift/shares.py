@@ -20,20 +20,30 @@ import numpy as np
 from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import named_classes
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
+from refocal.rows.labels import in_order_of_classes
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.label_shift import LabelShiftTest, label_shift_test
 from refocal.shift.likelihood import (
     PRIOR_ROWS,
     TOLERANCE_OF_REPLICATES,
     ShareEvidence,
+    effective_weight,
     likely_shares,
     share_evidence,
 )
 from refocal.shift.performance import Belief, Performance, performance_of
-from refocal.shift.rows import check_plain, followed_by, labels_of, log_probabilities
+from refocal.shift.rows import (
+    check_changeable,
+    followed_by,
+    labels_of,
+    log_probabilities,
+    weight_in_rows,
+    weight_of_unlabelled,
+)
 
 # No class has a share of 0: a class without rows in the fit had half a row.
 LEAST_ROWS = 0.5
@@ -101,12 +111,13 @@ def adapt(
     calibrator : Calibrator
         Fitted.
     rows : array, data frame or Predictions, optional
-        New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at.
-    shares : sequence or mapping, optional
+        New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at; weights say
+        how many rows each stands for.
+    shares : sequence, mapping or Series, optional
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional
         Labelled rows of the fit, or others of that time. With them it is tested whether label shift fits.
-    shares_of_fit : sequence or mapping, optional
+    shares_of_fit : sequence, mapping or Series, optional
         The shares of the classes in the rows of the fit; by default the calibrator knows them.
     costs : array, optional
         The cost of each action (columns) for each class (rows): the expected cost is in the result.
@@ -132,7 +143,7 @@ def adapt(
     (0.1, 0.09)
     """
     function = f"{type(calibrator).__name__}.adapt"
-    check_plain(calibrator, function)
+    check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     old = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     names = tuple(str(name) for name in calibrator.classes_)
@@ -144,7 +155,8 @@ def adapt(
         if rows is not None:
             log_p = log_probabilities(adapted, rows, function)
             n_rows = len(log_p)
-            performance = performance_of(log_p, _rows_of_fit(calibrator), costs, level, seed)
+            weight = weight_of_unlabelled(rows, function)
+            performance = performance_of(log_p, _rows_of_fit(calibrator), costs, level, seed, weight=weight)
         known = tuple(new.tolist())
         result = Adaptation(
             classes=names,
@@ -163,16 +175,18 @@ def adapt(
         raise ParameterError("rows", function, expected=expected, got="neither")
     rng = np.random.default_rng(seed)
     log_p = log_probabilities(calibrator, rows, function)
+    weight = effective_weight(weight_of_unlabelled(rows, function), len(log_p))
     p = np.exp(log_p)
     n_fit = _rows_of_fit(calibrator)
-    likeliest = likely_shares(p, old)
-    evidence = share_evidence(p, old, likeliest, n_fit)
+    likeliest = likely_shares(p, old, weight)
+    evidence = share_evidence(p, old, likeliest, n_fit, weight)
     new = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, function))
-        test = label_shift_test(reference, labels_of(calibrator, fit_rows, function), p, rng)
-    low, high, replicates = _share_intervals(log_p, old, likeliest, n_fit, level, rng)
+        labels = labels_of(calibrator, fit_rows, function)
+        test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
+    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, level, rng)
     refused = ""
     adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
     if test is not None and test.rejects and not force:
@@ -184,7 +198,7 @@ def adapt(
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=function))
     used = np.log(p) if refused else np.log(softmax(log_p + np.log(new / old)))
     belief = None if refused else _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
-    performance = performance_of(used, n_fit, costs, level, seed, belief)
+    performance = performance_of(used, n_fit, costs, level, seed, belief, weight)
     result = Adaptation(
         classes=names,
         shares_of_fit=tuple(old.tolist()),
@@ -212,6 +226,7 @@ class _Replicates:
 
 def _share_intervals(
     log_p: Matrix,
+    weight_of_row: Vector,
     old: Vector,
     likeliest: Vector,
     n_fit: float,
@@ -222,7 +237,7 @@ def _share_intervals(
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
-    weight_of_fit = 1.0 / (p @ (likeliest / old))
+    weight_of_fit = weight_of_row / (p @ (likeliest / old))
     intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, N_REPLICATES, rng)
     share = weight_of_fit / weight_of_fit.sum()
     shares = np.empty((N_REPLICATES, n_classes))
@@ -234,7 +249,7 @@ def _share_intervals(
         old_i = np.maximum(old_i, 1e-12)
         old_i /= old_i.sum()
         # Random weights of rows and of the prior: a draw from about the posterior (Newton and Raftery 1994).
-        weight = np.asarray(rng.exponential(size=n))
+        weight = weight_of_row * np.asarray(rng.exponential(size=n))
         prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
         shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
         log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
@@ -283,7 +298,7 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
             expected = "Predictions, with their labels"
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
         labels = labels_of(calibrator, fit_rows, function)
-        counts = np.bincount(labels, fit_rows.weights, n_classes)
+        counts = np.bincount(labels, weight_in_rows(fit_rows), n_classes)
         counts = np.maximum(counts, LEAST_ROWS)
         return np.asarray(counts / counts.sum())
     known = calibrator.fit_report_.get("class_shares")
@@ -295,16 +310,9 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
 
 
 def _as_shares(given: Any, argument: str, calibrator: Calibrator, function: str) -> Vector:
-    """Shares of all classes, positive and of sum 1; a mapping has them by name."""
-    names = [str(name) for name in calibrator.classes_]
-    if isinstance(given, dict):
-        by_name = {str(name): value for name, value in given.items()}
-        if set(by_name) != set(names):
-            raise ParameterError(
-                argument, function, expected=f"of the classes {', '.join(names)}", got=str(list(by_name))
-            )
-        given = [by_name[name] for name in names]
-    shares = np.asarray(given, dtype=np.float64)
+    """Shares of all classes, positive and of sum 1; a mapping or a Series has them by class."""
+    names = named_classes(calibrator) or [str(name) for name in calibrator.classes_]
+    shares = np.asarray(in_order_of_classes(given, names, argument, function), dtype=np.float64)
     if shares.shape != (len(names),):
         raise ParameterError(argument, function, expected=f"{len(names)} numbers", got=f"shape {shares.shape}")
     if not np.all(shares > 0.0) or abs(float(shares.sum()) - 1.0) > 1e-3:

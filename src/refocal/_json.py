@@ -14,9 +14,6 @@ from typing import Any, TypeVar
 
 from refocal.errors import FormatError
 
-LARGEST_WHOLE = 2**63
-
-
 T = TypeVar("T")
 
 
@@ -70,8 +67,9 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
+    largest_whole = 2**63  # of 64 bits, as other programs read them
     # The length first: Python takes long over thousands of digits, and refuses more with an error of its own.
-    if len(text) > len(str(-LARGEST_WHOLE)) or not -LARGEST_WHOLE <= int(text) < LARGEST_WHOLE:
+    if len(text) > len(str(-largest_whole)) or not -largest_whole <= int(text) < largest_whole:
         _refuse(f"A whole number of {len(text)} digits")
     return int(text)
 

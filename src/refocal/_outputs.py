@@ -21,8 +21,6 @@ KINDS = {
     "refocal-monitor": "the state of a monitor",
     "refocal-detection-calibrator": "a calibrator of detections",
 }
-# Names that an error shows.
-MOST_NAMED = 5
 
 Place = str | os.PathLike[str]
 
@@ -85,9 +83,10 @@ def guard_folder(
         for file in tables
         if not file.name.startswith((".", "_")) and (file not in expected_files or is_foreign(file))
     ]
+    most_named = 5  # names that an error shows
     if others and not overwrite:
-        listed = [repr(str(file.relative_to(folder))) for file in others[:MOST_NAMED]]
-        more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+        listed = [repr(str(file.relative_to(folder))) for file in others[:most_named]]
+        more = f" and {len(others) - most_named:,} more" if len(others) > most_named else ""
         expected = "a folder without other tables, which would be read together with those of this run"
         got = f"{str(folder)!r} with {', '.join(listed)}{more}"
         raise ParameterError("output", function, expected=expected, got=got, remedy=Remedy.OVERWRITE)

@@ -36,7 +36,6 @@ THEME: dict[str, str] = {
 """The light theme."""
 
 VARIABLES = {name: f"var(--{name},{color})" for name, color in THEME.items()}
-FONT = "12px var(--sans,system-ui,sans-serif)"
 # Marks at a point; what is transparent is easier to hit with a finger.
 SHAPES = {
     "dot": '<circle {at} r="4.5" fill="{color}" stroke="transparent" stroke-width="14"/>',
@@ -175,7 +174,8 @@ class Plot:
         box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" {named}'
         crisp = ' shape-rendering="crispEdges"' if self.is_crisp else ""
         head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}{crisp}'
-        return f'{head} fill="{VARIABLES[Color.INK]}" style="font:{FONT}">{title}{"".join(_drawn(self))}</svg>'
+        font = "12px var(--sans,system-ui,sans-serif)"
+        return f'{head} fill="{VARIABLES[Color.INK]}" style="font:{font}">{title}{"".join(_drawn(self))}</svg>'
 
 
 def _drawn(plot: Plot) -> Iterator[str]:

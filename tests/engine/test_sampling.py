@@ -86,7 +86,7 @@ def test_the_default_on_votes_of_a_forest_has_the_rates_of_the_labels():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rounded", "votes"])
+@pytest.mark.parametrize("kind", ["rounded", pytest.param("votes", marks=pytest.mark.long)])
 def test_blocks_and_any_order_give_the_sample_of_memory(kind):
     p, _, labels = rounded_rows(150_000) if kind == "rounded" else forest_votes(150_000)
     expected = AutoCalibration(input="probabilities").fit(p, labels).predict_proba(p[:1000])

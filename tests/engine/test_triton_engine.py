@@ -141,7 +141,9 @@ def test_a_problem_on_the_cpu_does_not_take_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
+@pytest.mark.parametrize(
+    "model", [TemperatureScaling(), pytest.param(FocalTemperatureScaling(objective="nll"), marks=pytest.mark.long)]
+)
 def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     rng = np.random.default_rng(0)
     x = torch.from_numpy(3.0 * rng.normal(size=(60, 8))).bfloat16()

@@ -135,7 +135,13 @@ def test_difference_of_squared_errors_covers(first, second):
 @pytest.mark.slow
 @pytest.mark.parametrize("power", [pytest.param(1.0, marks=pytest.mark.long), 1.3])
 @pytest.mark.parametrize(
-    "metric", [rm.expected_calibration_error, rm.debiased_ece, rm.ks_calibration_error, rm.smooth_ece]
+    "metric",
+    [
+        rm.expected_calibration_error,
+        rm.debiased_ece,
+        rm.ks_calibration_error,
+        pytest.param(rm.smooth_ece, marks=pytest.mark.long),
+    ],
 )
 def test_default_interval_of_a_calibration_error_covers(metric, power):
     c = np.random.default_rng(0).beta(4, 1, 1_000_000)

@@ -36,12 +36,9 @@ from refocal.errors import InputWarning, LabelError, ParameterError, Unsupported
 from refocal.rows.scores import floor_of_zeros
 
 NAME = "CalibratedClassifier"
-RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
 # Below the machine epsilon a probability only means "none": a forest's 0 where it saw no example, or the 10^-1000000
 # of naive Bayes, of which a few in wrong rows would lead to absurd temperatures.
 SMALLEST = float(np.finfo(np.float64).eps)
-# From how many rows on each of five folds has enough to fit a calibrator of its own (benchmarks/results/arena.md).
-ENSEMBLE_ROWS = 1_000
 
 
 @dataclass(eq=False, repr=False)
@@ -108,8 +105,11 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         X, y = indexable(X, y)
         rows = checked_rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
         for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
+        # From how many rows on each of five folds has enough to fit a calibrator of its own
+        # (benchmarks/results/arena.md).
+        ensemble_rows = 1_000
         if self.ensemble == "auto":
-            is_ensemble = not is_fitted and len(rows.codes) >= ENSEMBLE_ROWS
+            is_ensemble = not is_fitted and len(rows.codes) >= ensemble_rows
         else:
             is_ensemble = bool(self.ensemble) and self.cv != "prefit"
         parallel = Parallel(n_jobs=self.n_jobs)
@@ -189,8 +189,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return default.set_fit_request(sample_weight=True) if get_config()["enable_metadata_routing"] else default
 
     def _is_fitted(self, estimator: Any) -> bool:
-        if not any(hasattr(estimator, name) for name in RESPONSES):
-            expected = f"a classifier with {', '.join(RESPONSES[:2])} or {RESPONSES[2]}"
+        responses = ("decision_function", "predict_log_proba", "predict_proba")
+        if not any(hasattr(estimator, name) for name in responses):
+            expected = f"a classifier with {', '.join(responses[:2])} or {responses[2]}"
             raise ParameterError("estimator", NAME, expected=expected, got=repr(estimator))
         if isinstance(self.cv, str) and self.cv != "prefit":
             expected = "an int, a splitter, an iterable of splits or 'prefit'"

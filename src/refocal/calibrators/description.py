@@ -15,10 +15,6 @@ from refocal.metrics import METRICS
 # Below this number of rows a warning is given.
 FEW_ROWS = 30
 FEW_ROWS_REMARK = "{} rows are few: the result may be due to chance"
-# The bins of the ECE in a report; under perfect calibration it is about √(bins · a(1-a) / rows).
-ECE_BINS = 15
-# A log-loss above this share of log C is no better than guessing.
-AS_GUESSING = 0.999
 GUESSED = (
     "the scores predict the labels no better than guessing. Check that the labels belong to these rows and that the "
     "columns are in the order of the classes"
@@ -57,7 +53,8 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
     >>> is_guessing(0.6931, 2), is_guessing(0.6, 2)
     (True, False)
     """
-    return log_loss >= AS_GUESSING * math.log(n_classes)
+    as_guessing = 0.999  # of log C: a log-loss above this share is no better than guessing
+    return log_loss >= as_guessing * math.log(n_classes)
 
 
 def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
@@ -73,7 +70,9 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     after = report["after"]
     messages = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
-    chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, n_rows))
+    # The bins of the ECE in a report; under perfect calibration it is about √(bins · a(1-a) / rows).
+    ece_bins = 15
+    chance = math.sqrt(ece_bins * accuracy * (1.0 - accuracy) / max(1, n_rows))
     margins = {"ece": chance, "log_loss": 0.02 * before.get("log_loss", 0.0)}
     risen = [
         f"the {METRICS[name].label} rose from {before[name]:.3f} to {after[name]:.3f}"

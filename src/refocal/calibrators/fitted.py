@@ -15,8 +15,6 @@ from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 
-# The shares of so many classes are kept in a report, for `Calibrator.adapt`.
-MOST_SHARES = 1_000
 BEFORE: CacheKey[dict[str, float]] = NamedKey("before")
 """Under what the measures of the rows before any calibration are cached."""
 
@@ -70,10 +68,12 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     shares: list[float] = []
     dataset.cache.keep(BEFORE, dict(before))
     counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
+    # The shares of so many classes are kept in a report, for `Calibrator.adapt`.
+    most_shares = 1_000
     if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
         rows = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
         counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
-        if dataset.n_classes <= MOST_SHARES:
+        if dataset.n_classes <= most_shares:
             shares = [float(f"{share:.6g}") for share in rows / rows.sum()]
     return {
         "n_samples": dataset.n_rows,

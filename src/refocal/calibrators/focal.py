@@ -20,9 +20,6 @@ from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 
-# The arguments of the search, and what they are where a calibrator has no such setting.
-SEARCHED = {"objective": "nll", "search": "auto", "gammas": 0.0, "temperatures": 1.0, "nll_tolerance": None}
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _FocalFamily(HasFocalPoint, Calibrator):
@@ -46,7 +43,9 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         return None if offset is None else np.exp(np.mean(offset) - offset)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        options: dict[str, Any] = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
+        # The arguments of the search, and what they are where a calibrator has no such setting.
+        searched = {"objective": "nll", "search": "auto", "gammas": 0.0, "temperatures": 1.0, "nll_tolerance": None}
+        options: dict[str, Any] = {name: getattr(self, name, fixed) for name, fixed in searched.items()}
         name = type(self).__name__
         if self.search == "line" and len(self.searched) < 2:
             expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"

@@ -24,10 +24,6 @@ from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Affine, Focal, Mixture, Temperature, Uniform
 
-# What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
-STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
-# A matrix with more entries for each row is fitted at strength 1 without a choice, which would take minutes.
-MAX_ENTRIES = 20
 # How the search for a scaling can end.
 MESSAGES = {
     "converged": "log-loss and ridge together have their minimum here",
@@ -63,9 +59,13 @@ class RidgeScaling(CrossFitted):
         rows = affine.usable_rows(dataset, keep_on_gpu=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
         undivided = not rows.in_memory or rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
-        large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
+        # A matrix with more entries for each row is fitted at strength 1 without a choice, which would take minutes.
+        max_entries = 20
+        large = self._matrix and rows.n_classes**2 > max_entries * rows.n_rows
+        # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
+        strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
         if self.strength == "auto" and not (undivided or large):
-            recipes = [Recipe(self._kind, "temperature"), *(self._recipe(s) for s in STRENGTHS)]
+            recipes = [Recipe(self._kind, "temperature"), *(self._recipe(s) for s in strengths)]
         else:
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen = 0

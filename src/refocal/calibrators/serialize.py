@@ -31,14 +31,10 @@ from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperatu
 FORMAT = "refocal-calibrator"
 VERSION = 2
 MAX_BYTES = 64 << 20
-# Up to this size a file has a line for each number.
-READABLE = 20_000
 # The types of a setting whose default is None, which stands for a number or several; and words in place of numbers.
 NUMBER = (int, float)
 NUMBERS: tuple[type, ...] = (NoneType, list, *NUMBER)
 OPTIONS = {"input": INPUTS, "class_weight": ("fit",)}
-# Labels of these dtypes are written as they are and read without being told the dtype.
-NATIVE = ("int64", "float64", "bool")
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -48,7 +44,8 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     text = json.dumps(data, allow_nan=False)
-    if len(text) < READABLE:
+    readable = 20_000  # characters: in a shorter file each number has a line
+    if len(text) < readable:
         text = json.dumps(data, indent=2, allow_nan=False)
     if len(text) > MAX_BYTES:
         raise FormatError(f"{path}: the calibrator has {len(text):,} bytes as JSON, more than would be read again.")
@@ -194,7 +191,9 @@ def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
     dtype = str(classes.dtype)
     if kind not in "iufbUMm":
         raise FormatError(f"labels of the type {type(classes[0]).__name__} cannot be written.")
-    if kind == "U" or dtype in NATIVE:
+    # Labels of these dtypes are written as they are and read without being told the dtype.
+    native = ("int64", "float64", "bool")
+    if kind == "U" or dtype in native:
         return {"classes": classes.tolist()}
     is_text = kind in "Mm" or dtype == "uint64"
     return {"classes": (classes.astype(str) if is_text else classes).tolist(), "class_dtype": dtype}

@@ -11,9 +11,6 @@ from refocal.calibrators.one_vs_rest import ClassRows, OneVsRestCalibrator
 from refocal.fitting.curves import CurvePrior, Splines, equal_mass_knots, spline
 from refocal.maps.curves import Curve
 
-# How much stiffer the curve is against bending than against a slope other than 1.
-STIFFNESS = 10.0
-
 
 @dataclass(eq=False, repr=False)
 class SplineCalibration(OneVsRestCalibrator):
@@ -48,7 +45,9 @@ class SplineCalibration(OneVsRestCalibrator):
     smoothing: float = setting.number(10.0, above=0.0)
 
     def _fit_curve(self, rows: ClassRows) -> Curve:
-        prior = CurvePrior(self.smoothing, STIFFNESS * self.smoothing, self.smoothing)
+        # How much stiffer the curve is against bending than against a slope other than 1.
+        stiffness = 10.0
+        prior = CurvePrior(self.smoothing, stiffness * self.smoothing, self.smoothing)
         knots = equal_mass_knots(rows.score, rows.weight * rows.q * (1.0 - rows.q), self.n_knots)
         if len(knots) < 2:
             knots = rows.score[0] + np.array([-1.0, 1.0])

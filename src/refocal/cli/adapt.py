@@ -13,11 +13,8 @@ from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.run import UsageError
+from refocal.cli.run import ExitCode, UsageError
 from refocal.errors import InputWarning
-
-REFUSED = 3
-SHOWN = 20
 
 
 def adapt(
@@ -73,7 +70,8 @@ def adapt(
         refocal.report.page.write_adaptation_page(found, report, title=calibrator.stem)
     result({**found.to_dict(), "output": None if found.refused else str(output)})
     table = refocal.report.details.shares_table(found)
-    print_table([*table[0]], table[:SHOWN])
+    shown = 20  # classes
+    print_table([*table[0]], table[:shown])
     if found.performance is not None:
         say(refocal.report.details.performance_sentence(found.performance))
     if found.label_shift is not None and not found.refused:
@@ -82,7 +80,7 @@ def adapt(
         say("Whether new shares explain the rows was not tested: name the rows of the fit with --fit-rows.")
     if found.refused:
         say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
-        raise Exit(REFUSED)
+        raise Exit(ExitCode.NEGATIVE)
     say(f"Wrote {output}{f' and {report}' if report else ''}.")
 
 

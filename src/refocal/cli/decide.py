@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,22 +66,13 @@ def decide(
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
-    import numpy as np
-
-    from refocal.calibrators import MultiLabelCalibration
-
     if output is not None:
         guard_output(output, [file], files=[calibrator, costs, scores.labels], function="refocal decide")
     table = _table(costs, false_positive, false_negative)
-    fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    if isinstance(fitted, MultiLabelCalibration):
-        why = "a row has several labels, and decide takes one action for a row"
-        raise UsageError(f"{calibrator}: a calibrator of several labels; {why}. Decide label by label in Python.")
-    reading = scores.applied_to(fitted)
+    fitted = None if calibrator is None else _loaded(calibrator)
     with about(file):
-        raw, reader = options.read_unchecked(file, reading, fitted, keeping=output is not None)
+        raw, reader = options.read_unchecked(file, scores.applied_to(fitted), fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
-        known = raw.labels is not None
         actions = [rows.name_of(i) for i in range(rows.n_classes)]
         if costs is not None:
             table, actions = _in_order_of_rows(table, rows, reader, fitted)
@@ -92,48 +83,111 @@ def decide(
     say_read(rows.described())
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
-    measure = refocal.decide.evaluate_decisions
-    groups = {name: rows.groups[name] for name in scores.groups or ()}
-    more: Any = {"abstain": abstain, "sample_weight": rows.weight, "clusters": rows.clusters, "groups": groups}
-    reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
-        low = high = said["threshold"] = refocal.decide.optimal_threshold(table)
-        if abstain is not None:
-            low, high = said["abstain_between"] = refocal.decide.abstention_interval(table, abstain)
-        named = [actions[i] if rows.class_names is not None else f"class {i}" for i in range(2)]
-        below = f", {named[0]} below {low:.4g}" if low < high else ""
-        say(f"{refocal.evaluate.summary.capital(named[1])} is decided from a probability of {high:.4g} on{below}.")
-    if known:
-        costs_of = [_cost_row(name, each) for name, each in reports.items()]
-        print_table(costs_of[0], costs_of)
-        *_, last = reports.values()
-        action = ABSTAINED if last.fixed_action < 0 else f"action {actions[last.fixed_action]}"
-        say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
-        if last.groups:
-            together = f"{len(last.groups)} groups, with 95 % intervals that hold for all of these numbers together:"
-            say(f"Decisions by the {name_of_last(reports)} probabilities in {together}")
-            of_groups = [_group_row(each) for each in last.groups]
-            print_table(of_groups[0], of_groups, ("cost",))
-        if rows.clusters is not None:
-            n_clusters = len(np.unique(rows.clusters))
-            say(f"Intervals rest on {n_clusters:,} clusters ({rows.cluster_name}) of the {len(rows):,} rows.")
+        said |= _say_threshold(table, abstain, actions if rows.class_names is not None else ["class 0", "class 1"])
+    reports: dict[str, refocal.decide.DecisionReport] = {}
+    if raw.labels is not None:
+        reports = _measured(p, table, abstain, rows, scores.groups or [])
+        _say_costs(reports, rows, actions)
     if n_abstained:
         say(f"{n_abstained:,} of {len(rows):,} rows are left undecided.")
     if output is not None:
-        names = {-1: ABSTAINED, **dict(enumerate(actions))}
-        decided = [names[action] for action in decisions.action.tolist()]
-        shown = range(1, 2) if rows.n_classes == 2 else range(rows.n_classes)
-        columns: dict[str, Any] = {f"p_{rows.name_of(i)}": used[:, i] for i in shown}
-        columns |= {"decision": decided, "expected_cost": decisions.expected_cost}
-        kept = labelled(raw, raw.kept, reader)
-        labels = {_label_column(rows, {*kept, *columns}): [rows.name_of(int(label)) for label in rows.labels]}
-        labels = labels if known else {}
-        refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
+        _write(output, rows, used, decisions, actions, raw, reader)
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+
+
+def _loaded(calibrator: Path) -> refocal.calibrators.Calibrator:
+    """A calibrator of rows that have one label each."""
+    from refocal.calibrators import MultiLabelCalibration
+
+    fitted = options.load_calibrator(calibrator)
+    if isinstance(fitted, MultiLabelCalibration):
+        why = "a row has several labels, and decide takes one action for a row"
+        raise UsageError(f"{calibrator}: a calibrator of several labels; {why}. Decide label by label in Python.")
+    return fitted
+
+
+def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dict[str, Any]:
+    """Say from which probability on the second of two actions is taken; the same as values for JSON."""
+    threshold = refocal.decide.optimal_threshold(table)
+    said: dict[str, Any] = {"threshold": threshold}
+    low = threshold
+    high = threshold
+    if abstain is not None:
+        low, high = refocal.decide.abstention_interval(table, abstain)
+        said["abstain_between"] = (low, high)
+    below = f", {actions[0]} below {low:.4g}" if low < high else ""
+    say(f"{refocal.evaluate.summary.capital(actions[1])} is decided from a probability of {high:.4g} on{below}.")
+    return said
+
+
+def _measured(
+    probabilities: Mapping[str, Any],
+    table: Any,
+    abstain: float | None,
+    rows: refocal.io.Predictions,
+    groups: Sequence[str],
+) -> dict[str, refocal.decide.DecisionReport]:
+    """What decisions by each of the probabilities cost on rows with labels."""
+    return {
+        name: refocal.decide.evaluate_decisions(
+            rows.labels,
+            p,
+            table,
+            abstain=abstain,
+            sample_weight=rows.weight,
+            clusters=rows.clusters,
+            groups={group: rows.groups[group] for group in groups},
+        )
+        for name, p in probabilities.items()
+    }
+
+
+def _say_costs(
+    reports: Mapping[str, refocal.decide.DecisionReport], rows: refocal.io.Predictions, actions: list[str]
+) -> None:
+    """Print what decisions cost, the last of the reports group by group."""
+    import numpy as np
+
+    costs_of = [_cost_row(name, report) for name, report in reports.items()]
+    print_table(costs_of[0], costs_of)
+    name, last = list(reports.items())[-1]
+    action = ABSTAINED if last.fixed_action < 0 else f"action {actions[last.fixed_action]}"
+    say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
+    if last.groups:
+        together = f"{len(last.groups)} groups, with 95 % intervals that hold for all of these numbers together:"
+        say(f"Decisions by the {name} probabilities in {together}")
+        of_groups = [_group_row(group) for group in last.groups]
+        print_table(of_groups[0], of_groups, ("cost",))
+    if rows.clusters is not None:
+        n_clusters = len(np.unique(rows.clusters))
+        say(f"Intervals rest on {n_clusters:,} clusters ({rows.cluster_name}) of the {len(rows):,} rows.")
+
+
+def _write(
+    output: Path,
+    rows: refocal.io.Predictions,
+    p: Any,
+    decisions: refocal.decide.Decisions,
+    actions: list[str],
+    raw: refocal.rows.RawRows,
+    reader: refocal.rows.RowReader,
+) -> None:
+    """Write the probabilities, decisions, their expected costs and the labels, beside the other columns of a table."""
+    names = {-1: ABSTAINED, **dict(enumerate(actions))}
+    shown = range(1, 2) if rows.n_classes == 2 else range(rows.n_classes)
+    columns: dict[str, Any] = {f"p_{rows.name_of(i)}": p[:, i] for i in shown}
+    columns["decision"] = [names[action] for action in decisions.action.tolist()]
+    columns["expected_cost"] = decisions.expected_cost
+    kept = labelled(raw, raw.kept, reader)
+    if raw.labels is not None:
+        name = _label_column(rows, {*kept, *columns})
+        columns[name] = [rows.name_of(int(label)) for label in rows.labels]
+    refocal.io.writers.write_table(output, refocal.io.writers.beside(columns, kept, {}))
 
 
 def _label_column(rows: refocal.io.Predictions, taken: set[str]) -> str:
@@ -141,12 +195,6 @@ def _label_column(rows: refocal.io.Predictions, taken: set[str]) -> str:
     name = rows.source.labels
     is_column = bool(name) and not Path(name).suffix
     return name if is_column and name not in taken else "label"
-
-
-def name_of_last(reports: Mapping[str, Any]) -> str:
-    """The probabilities that decisions are made by."""
-    *_, last = reports
-    return last
 
 
 def _group_row(group: refocal.decide.GroupDecisions) -> dict[str, str]:

@@ -25,9 +25,7 @@ from refocal.cli.options import (
     read_or_open,
 )
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.run import FileProblem, UsageError
-
-REQUIREMENT_FAILED = 3
+from refocal.cli.run import ExitCode, FileProblem, UsageError
 
 ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
 Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
@@ -310,7 +308,7 @@ def diff(
     )
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):
-        raise Exit(REQUIREMENT_FAILED)
+        raise Exit(ExitCode.NEGATIVE)
 
 
 def _read_features(
@@ -398,4 +396,4 @@ def _finish(
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
-        raise Exit(REQUIREMENT_FAILED)
+        raise Exit(ExitCode.NEGATIVE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,12 +14,56 @@ from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.run import FileProblem, UsageError
+from refocal.cli.run import ExitCode, FileProblem, UsageError
 from refocal.errors import InputWarning
 
-ALARM = 3
-SHOWN = 10
-LEFT_OUT = ("Brier score", "by chance %")
+
+@dataclass(frozen=True)
+class NewStateOptions:
+    """Settings of a state that is new."""
+
+    independent: Annotated[
+        bool,
+        Option(
+            "--independent",
+            help=(
+                "For a new state: rows are independent even within a period, so that an earlier alarm is possible. By "
+                "default whole periods are."
+            ),
+        ),
+    ] = False
+    alpha: Annotated[
+        float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Those that were given."""
+        given: dict[str, Any] = {} if self.alpha is None else {"alpha": self.alpha}
+        if self.independent:
+            given["independent"] = True
+        return given
+
+
+@dataclass(frozen=True)
+class BacktestOptions:
+    """Whether policies are compared on past batches instead, and how."""
+
+    backtest: Annotated[
+        bool,
+        Option(
+            "--backtest",
+            help="Compare policies of recalibration on these past batches, in their order; the state stays as it is.",
+        ),
+    ] = False
+    delay: Annotated[int, Option("--delay", help="For --backtest: how many batches later labels are known.", min=0)] = 0
+    recalibrated: Annotated[
+        Path | None,
+        Option(
+            "--recalibrated",
+            help="For --backtest with --calibrator: write the calibrator that the recommended policy arrives at here.",
+            **JSON_FILE,
+        ),
+    ] = None
 
 
 def monitor(
@@ -75,40 +119,11 @@ def monitor(
         list[str] | None,
         Option("--groups", metavar="NAME", help="Column with groups to watch separately."),
     ] = None,
-    independent: Annotated[
-        bool,
-        Option(
-            "--independent",
-            help=(
-                "For a new state: rows are independent even within a period, so that an earlier alarm is possible. By "
-                "default whole periods are."
-            ),
-        ),
-    ] = False,
-    alpha: Annotated[
-        float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
-    ] = None,
+    new: NewStateOptions,
     restart: Annotated[
         bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
     ] = False,
-    backtest: Annotated[
-        bool,
-        Option(
-            "--backtest",
-            help="Compare policies of recalibration on these past batches, in their order; the state stays as it is.",
-        ),
-    ] = False,
-    delay: Annotated[
-        int, Option("--delay", help="For --backtest: how many batches later labels are known.", min=0)
-    ] = 0,
-    recalibrated: Annotated[
-        Path | None,
-        Option(
-            "--recalibrated",
-            help="For --backtest with --calibrator: write the calibrator that the recommended policy arrives at here.",
-            **JSON_FILE,
-        ),
-    ] = None,
+    past: BacktestOptions,
     fail_if_alarm: Annotated[
         bool, Option("--fail-if-alarm", help="Exit code 3 if the advice is to recalibrate.")
     ] = False,
@@ -121,35 +136,22 @@ def monitor(
     refocal monitor --outcomes labels.csv --ids id
     refocal monitor year.parquet --cluster day --calibrator calibrator.json --backtest -o backtest.html
     """
-    from refocal.rows.labels import label_key
-
     rows = [*(batches or []), *(outcomes or [])]
     read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
     for file in (state, refocal.monitor.monitor.waiting_file(state)):
         guard_output(file, rows, argument="state", **read)
     if output is not None:
         guard_output(output, rows, **read)
-    made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
-    if backtest:
-        _backtest(batches or [], cluster, fitted, reading, delay, output, recalibrated, calibrator)
+    if past.backtest:
+        _backtest(batches or [], cluster, fitted, reading, past, output, calibrator)
         return
-    settings: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
-    if independent:
-        settings["independent"] = True
-    if state.is_file() and settings:
-        raise UsageError(f"--{next(iter(settings))} is for a new state; {state} has its own.")
+    if state.is_file() and new.settings():
+        raise UsageError(f"--{next(iter(new.settings()))} is for a new state; {state} has its own.")
     if cluster is not None and period is not None:
         raise UsageError("--cluster names the period of each row; leave out --period.")
-    watched = made.load(state) if state.is_file() else made(**settings)
-    for file in merge or []:
-        with about(file):
-            watched.merge(made.load(file))
-    positive = scores.positive_label
-    names = watched.class_names or ()
-    if positive is not None and len(names) == 2 and label_key(positive) != label_key(names[1]):
-        raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
+    watched = _opened(state, new, merge or [], scores.positive_label)
     if restart:
         watched.restart()
     columns = BatchColumns(ids, cluster, tuple(groups or ()))
@@ -159,10 +161,34 @@ def monitor(
     ]
     notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
+    if output is not None and watched.history():
+        refocal.report.write_monitor_page(watched, output, title=state.stem)
+    _say_state(watched, notes, state, output)
+    if fail_if_alarm and watched.advice().action == "recalibrate":
+        raise Exit(ExitCode.NEGATIVE)
+
+
+def _opened(
+    state: Path, new: NewStateOptions, merge: list[Path], positive: str | None
+) -> refocal.monitor.CalibrationMonitor:
+    """The monitor of a state file, or a new one, with what other monitors have seen."""
+    from refocal.rows.labels import label_key
+
+    made = refocal.monitor.CalibrationMonitor
+    watched = made.load(state) if state.is_file() else made(**new.settings())
+    for file in merge:
+        with about(file):
+            watched.merge(made.load(file))
+    names = watched.class_names or ()
+    if positive is not None and len(names) == 2 and label_key(positive) != label_key(names[1]):
+        raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
+    return watched
+
+
+def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], state: Path, output: Path | None) -> None:
+    """Say what became of the batches, how the last periods were, and what is advised."""
     advice = watched.advice()
     history = watched.history()
-    if output is not None and history:
-        refocal.report.write_monitor_page(watched, output, title=state.stem)
     trust = watched.trust()
     result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
             "alarms": [asdict(alarm) for alarm in watched.alarms], "independent": watched.independent,
@@ -170,9 +196,11 @@ def monitor(
             "trust": None if trust is None else trust.sentence,
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
+    shown = 10  # periods
+    left_out = ("Brier score", "by chance %")  # columns of the page that the terminal does without
     if history:
-        table = refocal.report.details.periods_table(history[-SHOWN:], watched.compared)
-        print_table([name for name in table[0] if name not in LEFT_OUT], table)
+        table = refocal.report.details.periods_table(history[-shown:], watched.compared)
+        print_table([name for name in table[0] if name not in left_out], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     if watched.n_waiting and watched.expected():
         last = watched.expected()[-1]
@@ -183,8 +211,6 @@ def monitor(
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
     if output is not None and not history:
         say(f"No {output} yet: a page needs rows with labels.")
-    if fail_if_alarm and advice.action == "recalibrate":
-        raise Exit(ALARM)
 
 
 def _backtest(
@@ -192,9 +218,8 @@ def _backtest(
     cluster: str | None,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
-    delay: int,
+    past: BacktestOptions,
     output: Path | None,
-    recalibrated: Path | None,
     calibrator: Path | None,
 ) -> None:
     """Compare policies on past batches, and say which one is recommended."""
@@ -204,10 +229,10 @@ def _backtest(
 
     if not files:
         raise UsageError("--backtest needs past batches with labels.")
-    if recalibrated is not None:
+    if past.recalibrated is not None:
         if fitted is None:
             raise UsageError("--recalibrated needs the calibrator in use: name it with --calibrator.")
-        guard_output(recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
+        guard_output(past.recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
     batches: dict[str, refocal.io.Predictions] = {}
     for file in files:
         groups = [*reading.get("groups", []), *([cluster] if cluster else [])]
@@ -222,15 +247,15 @@ def _backtest(
         days = rows.groups[cluster]
         for day in sorted({*days.tolist()}, key=in_order):
             batches[day] = rows.take(np.flatnonzero(days == day))
-    found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=delay)
+    found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=past.delay)
     if output is not None:
         refocal.report.page.write_backtest_page(found, output)
-    if recalibrated is not None and fitted is not None:
-        found.calibrator(fitted).save(recalibrated)
+    if past.recalibrated is not None and fitted is not None:
+        found.calibrator(fitted).save(past.recalibrated)
     result(found.to_dict())
     table = refocal.report.details.policies_table(found)
     print_table([*table[0]], table)
-    say(found.reason, *(f"Wrote {file}." for file in (output, recalibrated) if file is not None))
+    say(found.reason, *(f"Wrote {file}." for file in (output, past.recalibrated) if file is not None))
 
 
 class BatchColumns(NamedTuple):

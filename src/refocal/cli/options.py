@@ -30,8 +30,6 @@ ROWS = (
 METHOD_NAMES = ", ".join(NAMED)
 SET_NAMES = ", ".join(SETS)
 
-# What files that are read whole alone can do.
-ONLY_WHOLE = ("multi_label",)
 # Options about how rows are understood; the others say which are read.
 OF_ROWS = ("first_label", "positive_label", "ignore_index", "renormalise")
 
@@ -377,7 +375,8 @@ def read_or_open(
     They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
     is large text where the option `in_memory`, or one about reading, needs all rows in memory.
     """
-    whole = [f"--{name.replace('_', '-')}" for name in ONLY_WHOLE if name in reading]
+    only_whole = ("multi_label",)  # what files that are read whole alone can do
+    whole = [f"--{name.replace('_', '-')}" for name in only_whole if name in reading]
     asked = "--scheduler" if blocks.scheduler is not None else "--skip-bad-rows" if blocks.skip_bad_rows else ""
     is_whole = "multi_label" in reading or (is_text_file(place) and (whole or in_memory))
     with about(place):

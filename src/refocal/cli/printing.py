@@ -18,14 +18,8 @@ import refocal
 
 # Whether a command prints its result as JSON, and nothing else.
 IS_JSON = ContextVar("IS_JSON", default=False)
-# The seconds between two lines of progress that is written to a file.
-SECONDS_BETWEEN_LINES = 30.0
-# Blanks between two columns.
-GAP = 2
 # Columns of a comparison that a narrow terminal does without, the first one first.
 DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
-# The number of groups that the terminal shows.
-SHOWN_GROUPS = 15
 DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
 
 
@@ -78,7 +72,8 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
             bar.update(task, completed=done, total=total or None, description=words)
             bar.tasks[0].finished_time = None  # the end of a pass is not the end: the clock goes on
             now = time.monotonic()
-            if not (quiet or console.is_terminal) and now >= last + SECONDS_BETWEEN_LINES:
+            seconds_between_lines = 30.0  # of progress that is written to a file
+            if not (quiet or console.is_terminal) and now >= last + seconds_between_lines:
                 share = f", {done / total:.0%}" if total else ""
                 sys.stderr.write(f"{words}{share}, {now - start:.0f} s so far\n")
                 last = now
@@ -105,12 +100,13 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     standards = standards_table(evaluation)
     if standards:
         print_table(standards[0], standards, ("best", "says", "before"))
+    shown_groups = 15
     if evaluation.after.groups:
         say(group_verdict(evaluation))
         groups = group_table(evaluation)
-        print_table(groups[0], groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
-        if len(groups) > SHOWN_GROUPS:
-            say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
+        print_table(groups[0], groups[:shown_groups], ("by chance %", "ECE %"))
+        if len(groups) > shown_groups:
+            say(f"{len(groups) - shown_groups:,} more groups are in the report and in the evaluation.")
     if evaluation.segments is not None:
         say(evaluation.segments.sentence(), *(f"  {segment}" for segment in evaluation.segments.segments))
     say(*refocal.evaluate.summary.remarks(evaluation))
@@ -162,18 +158,19 @@ def print_table(
     widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
     kept = list(range(len(heads)))
     left_out = []
+    gap = 2  # blanks between two columns
     for head in dropped:
-        if sum(widths[i] + GAP for i in kept) - GAP <= console.width:
+        if sum(widths[i] + gap for i in kept) - gap <= console.width:
             break
         if head in heads:
             kept.remove(heads.index(head))
             left_out.append(head)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for i in kept:
         table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
     for n, row in enumerate(cells):
         table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
-    wide = max(console.width, sum(widths[i] + GAP for i in kept))
+    wide = max(console.width, sum(widths[i] + gap for i in kept))
     Console(file=console.file, highlight=False, width=wide).print(table, markup=False)
     if left_out:
         console.print(f"Too narrow for: {', '.join(left_out)}. A wider terminal or --json shows them.", style="dim")

@@ -7,15 +7,24 @@ import io
 import os
 import sys
 import warnings
+from enum import IntEnum
 from importlib import import_module
 from typing import Any
 
 import refocal
 from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
 
-USAGE = 2
-FAILURE = 1
-STOPPED = 130
+
+class ExitCode(IntEnum):
+    """What a command exits with; 0 where all went well."""
+
+    FAILURE = 1
+    USAGE = 2
+    NEGATIVE = 3
+    """The work is done, and the answer is no: a requirement does not hold, there is an alarm, nothing was adapted."""
+    STOPPED = 130
+
+
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
 ARGUMENTS["other"] = "--merge"
@@ -92,7 +101,7 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
             app = import_module(module).app  # takes a moment, in which Ctrl-C may come
             code = app(arguments, standalone_mode=False, prog_name=name)
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.
-            return _explain(KeyboardInterrupt(), name) if code == STOPPED else int(code or 0)
+            return _explain(KeyboardInterrupt(), name) if code == ExitCode.STOPPED else int(code or 0)
         except BaseException as error:
             return _explain(error, name)
 
@@ -107,30 +116,34 @@ def _explain(error: BaseException, program: str) -> int:
     """Print the one line, and name the exit code."""
     kind = type(error).__name__  # typer's own errors differ from version to version
     if isinstance(error, (KeyboardInterrupt, Stopped)) or kind == "Abort":
-        return _say(program, str(error) if isinstance(error, Stopped) else "stopped; nothing was written.", STOPPED)
+        message = str(error) if isinstance(error, Stopped) else "stopped; nothing was written."
+        return _say(program, message, ExitCode.STOPPED)
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else FAILURE
+        return error.code if isinstance(error.code, int) else ExitCode.FAILURE
     if isinstance(error, BrokenPipeError):
         # The reader, such as head, has seen enough; so that closing the stream raises nothing either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILURE
+        return ExitCode.FAILURE
     if kind == "NoArgsIsHelpError":
         sys.stderr.write(f"{error}\n")
-        return USAGE
+        return ExitCode.USAGE
     if hasattr(error, "format_message"):  # a missing argument, an unknown option
         asked = getattr(getattr(error, "ctx", None), "command_path", program)
         message = error.format_message()
-        return _say(program, f"{message}{'' if message.endswith(('.', '?')) else '.'} See {asked} --help.", USAGE)
+        stop = "" if message.endswith((".", "?")) else "."
+        return _say(program, f"{message}{stop} See {asked} --help.", ExitCode.USAGE)
     if kind == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, (UsageError, RefocalError, InputWarning, OSError)):
         is_usage = isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError))
-        return _say(program, explained(error), USAGE if is_usage else FAILURE)
+        return _say(program, explained(error), ExitCode.USAGE if is_usage else ExitCode.FAILURE)
     if isinstance(error, MemoryError):
-        return _say(program, "not enough memory; give fewer rows.", FAILURE)
+        return _say(program, "not enough memory; give fewer rows.", ExitCode.FAILURE)
     if os.environ.get("REFOCAL_TRACEBACK"):
         raise error
-    return _say(program, f"{kind}: {error}. This is a bug in {program}; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
+    return _say(
+        program, f"{kind}: {error}. This is a bug in {program}; REFOCAL_TRACEBACK=1 shows where.", ExitCode.FAILURE
+    )
 
 
 def explained(error: BaseException) -> str:

@@ -27,7 +27,6 @@ from refocal.maps.row import softplus
 CLASS = "class"
 FORMAT = "refocal-detection-calibrator"
 VERSION = 1
-MAX_BYTES = 64 << 20
 
 
 class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
@@ -130,7 +129,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
                 raise FormatError("the calibrator must be that of a method with a short name.")
             return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(calibrator, state.size)
 
-        return read_json(path, built, what=title, max_bytes=MAX_BYTES)
+        return read_json(path, built, what=title, max_bytes=64 << 20)
 
     def _check(self, detections: Any, function: str) -> None:
         options = {"labels": "per_class", "boxes": "box_size"}

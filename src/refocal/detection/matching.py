@@ -14,8 +14,6 @@ from refocal._validation import check_finite, check_integer, check_number, check
 from refocal.detection.detections import Detections, read_boxes
 from refocal.errors import FormatError, InputError
 
-MAX_BYTES = 4 << 30
-
 Source = str | os.PathLike[str] | dict[str, Any] | list[Any]
 
 
@@ -206,7 +204,7 @@ def _key(number: Any) -> str:
 def _load(source: Source, kind: type[Any], argument: str) -> Any:
     data: Any = source
     if isinstance(source, (str, os.PathLike)):
-        data = read_json(source, lambda data: data, what="COCO's form", max_bytes=MAX_BYTES)
+        data = read_json(source, lambda data: data, what="COCO's form", max_bytes=4 << 30)
     if not isinstance(data, kind) or (kind is dict and not {"images", "annotations"} <= {*data}):
         expected = "an object with 'images' and 'annotations'" if kind is dict else "a list of detections"
         where = "" if data is source else f"{source}: "

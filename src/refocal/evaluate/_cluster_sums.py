@@ -11,7 +11,6 @@ from refocal._clusters import KEY_BITS
 
 MOST_CLUSTERS = 1 << 16
 """Beyond this number, clusters are put together."""
-BUCKET_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class ClusterSums:
 
     def limited(self) -> ClusterSums:
         """The same, with clusters put together where there are too many."""
-        return self._with_bits(BUCKET_BITS) if len(self.keys) > MOST_CLUSTERS else self
+        bucket_bits = 16
+        return self._with_bits(bucket_bits) if len(self.keys) > MOST_CLUSTERS else self
 
     def _with_bits(self, bits: int) -> ClusterSums:
         if self.bits == bits:

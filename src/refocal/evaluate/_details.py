@@ -33,7 +33,6 @@ EDGES = np.linspace(0.0, 1.0, 21)
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # The largest number of classes with a row of their own: the classes with the most rows, or none in blocks.
 MOST_CLASSES = 1000
-CLASS_BINS = 10
 # The number of confusions and of examples that are kept for each class.
 MOST_EXAMPLES = 5
 # 64 cells for every factor of two in p: as fine as thousands of groups allow.
@@ -109,10 +108,11 @@ def classes_of(rows: Predictions, numbers: Indices) -> list[ClassRow]:
     n_rows = counts[0]
     labels = np.sort(np.argsort(-n_rows, kind="stable")[:MOST_CLASSES]).tolist()
     classes = []
+    class_bins = 10
     for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
         # For a diagram of one class, whose probability is small in most rows, bins of equal mass would all lie at 0.
-        apart = make_bins(p, occurs, rows.weight, n_bins=CLASS_BINS, strategy="uniform")
+        apart = make_bins(p, occurs, rows.weight, n_bins=class_bins, strategy="uniform")
         wrong = np.flatnonzero(occurs & (predicted != label))
         detail = ClassDetail(
             apart.count.tolist(),

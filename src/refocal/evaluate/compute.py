@@ -50,9 +50,6 @@ from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments
 
 __all__ = ["compare", "evaluate"]
 
-# A method is recommended for its ECE among those that give up at most this share of the best log-loss.
-LOG_LOSS_SHARE = 0.01
-
 
 @dataclass
 class Failures:
@@ -403,7 +400,9 @@ def recommended(
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
+    # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
+    log_loss_share = 0.01
+    limit = (1.0 + log_loss_share) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     if not names:

@@ -36,7 +36,6 @@ __all__ = [
 
 FORMAT = "refocal-evaluation"
 VERSION = 1
-MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -409,4 +408,4 @@ def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     ...     load_evaluation(f"{folder}/evaluation.json") == found
     True
     """
-    return read_json(path, Evaluation.from_dict, what="an evaluation", max_bytes=MAX_BYTES)
+    return read_json(path, Evaluation.from_dict, what="an evaluation", max_bytes=256 << 20)

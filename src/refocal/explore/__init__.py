@@ -19,14 +19,13 @@ from refocal.theory import CLOSEST_SEARCH, LOGIT_RANGE
 
 __all__ = ["render_page", "write_page"]
 
-START = {"gamma": 2.0, "temperature": 0.5, "q": 0.35}
-# The networks of the first page, the number of rows of each, and the unit in which their logits are written.
+# The networks of the first page.
 NETWORKS = {
     "cifar10-cross-entropy": "CIFAR-10, trained with cross-entropy",
     "cifar10-focal3": "CIFAR-10, trained with focal loss, γ = 3",
 }
+# The number of rows of each.
 N_ROWS = 1500
-SCALE = 1 / 512
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
@@ -46,9 +45,10 @@ def render_page() -> str:
     >>> page.startswith("<!doctype html>"), "http://" in page.replace("http://www.w3.org", "")
     (True, False)
     """
+    start = {"gamma": 2.0, "temperature": 0.5, "q": 0.35}
     # What the page shares with Python: the logits that are compared, and how the closest temperature is searched.
     settings = {
-        "start": START,
+        "start": start,
         "range": {n: {"depth": depth, "step": step} for n, (depth, step) in LOGIT_RANGE.items() if n in (2, 3)},
         "search": CLOSEST_SEARCH._asdict(),
         "networks": [_network(name, title) for name, title in NETWORKS.items()],
@@ -63,10 +63,11 @@ def _network(name: str, title: str) -> dict[str, Any]:
     labels = np.asarray(rows.labels[:N_ROWS])
     # A constant of a row changes nothing; without it the numbers need fewer bits.
     gaps = np.maximum(logits - logits.max(axis=1, keepdims=True), -63.0)
+    scale = 1 / 512  # the unit in which the logits are written
     return {
         "title": title,
         "n_classes": gaps.shape[1],
-        "scale": SCALE,
-        "logits": base64.b64encode((gaps / SCALE).round().astype("<i2").tobytes()).decode(),
+        "scale": scale,
+        "logits": base64.b64encode((gaps / scale).round().astype("<i2").tobytes()).decode(),
         "labels": base64.b64encode(labels.astype(np.uint8).tobytes()).decode(),
     }

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 OPSET = 17
 """The opset of the graphs that `to_onnx` writes: read by onnxruntime since 1.12."""
 
-OLDEST_OPSET = 13
-"""The oldest opset of a model that `append_to_onnx` can put its nodes into."""
 
 Path_ = str | os.PathLike[str]
 
@@ -134,8 +132,10 @@ def append_to_onnx(
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
         expected = "an output of floating-point numbers"
         raise ParameterError("output", name, expected=expected, got=TensorProto.DataType.Name(kind))
-    if (opset := _opset(model)) < OLDEST_OPSET:
-        raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
+    # The oldest opset of a model that `append_to_onnx` can put its nodes into.
+    oldest_opset = 13
+    if (opset := _opset(model)) < oldest_opset:
+        raise FormatError(f"{source}: opset {opset} is too old; {name} needs {oldest_opset} or newer.")
     _append(model, logits, calibrator, class_axis, name)
     _write(model, target)
     return model

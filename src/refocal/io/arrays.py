@@ -18,9 +18,6 @@ from refocal.errors import FormatError, need
 from refocal.io.columns import Contents
 from refocal.io.files import TABLES, Options, check_expansion, is_zarr, refusing
 
-# Smaller arrays are read whole, which also checks their sum.
-MAPPED_FROM = 1 << 20
-
 
 class Arrays(Contents):
     """The named arrays of a file; `get` reads one of them."""
@@ -54,6 +51,7 @@ def open_npz(file: str) -> Arrays:
 
 def _member(file: str, entry: zipfile.ZipInfo) -> Any:
     """An array of an archive, which is checked against its header before any of it is read."""
+    mapped_from = 1 << 20  # bytes: smaller arrays are read whole, which also checks their sum
     with Path(file).open("rb") as raw, zipfile.ZipFile(raw) as archive, archive.open(entry) as member:
         start = raw.tell()
         is_first_version = np.lib.format.read_magic(member) == (1, 0)
@@ -62,7 +60,7 @@ def _member(file: str, entry: zipfile.ZipInfo) -> Any:
         size = math.prod(shape) * dtype.itemsize
         if not dtype.hasobject and member.tell() + size != entry.file_size:
             raise ValueError(f"its header says {shape}, which is not what it holds")
-        if entry.compress_type == zipfile.ZIP_STORED and entry.file_size >= MAPPED_FROM and not dtype.hasobject:
+        if entry.compress_type == zipfile.ZIP_STORED and entry.file_size >= mapped_from and not dtype.hasobject:
             if entry.compress_size != entry.file_size or start + entry.file_size > Path(file).stat().st_size:
                 raise ValueError("its size is not what the archive says")
             return np.memmap(file, dtype, "r", start + member.tell(), shape, "F" if fortran else "C")

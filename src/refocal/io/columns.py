@@ -34,8 +34,6 @@ ONE_COLUMN = (*SAY_PROBABILITIES[:4], "logit", "log_odds")
 """Names of a single column or array for two classes."""
 _COUNTS_ROWS = re.compile(r"|(.*_)?(id|ids|uid|uuid|idx|index)|unnamed: \d+|__index_level_\d+__", re.IGNORECASE)
 WEIGHTS = ("weight", "weights", "sample_weight")
-# Names that an error shows.
-MOST_LISTED = 8
 
 
 class Contents:
@@ -500,5 +498,6 @@ def _counted(columns: list[str]) -> list[str]:
 
 def listed(names: Sequence[str]) -> str:
     """A few names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:MOST_LISTED]) or "none"
-    return f"{shown} and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else shown
+    most_listed = 8  # names that an error shows
+    shown = ", ".join(repr(name) for name in names[:most_listed]) or "none"
+    return f"{shown} and {len(names) - most_listed} more" if len(names) > most_listed else shown

@@ -26,9 +26,6 @@ from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
-FAN_IN = 8
-# Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
-LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
 
 
@@ -382,8 +379,9 @@ class DaskDataset(BlockedDataset):
         shared = delayed(task, pure=False, traverse=False)
         reduce = delayed(partial(reduce_chunks, self.chunks_of, self.reader_for(task)), pure=False)
         level = leaves = [reduce(shared, *piece) for piece in self.pieces]
+        fan_in = 8  # answers that are merged together
         while len(level) > 1 or level is leaves:
-            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            groups = [level[i : i + fan_in] for i in range(0, len(level), fan_in)]
             level = [delayed(merge, pure=False)(shared, *group) for group in groups]
         root = level[0]
         if self.client is None:
@@ -455,7 +453,8 @@ def of_parts(
         return LocalDataset(parts, reader, by)
     from dask import delayed
 
-    n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
+    leaves_per_thread = 4  # several, so that a slow one does not keep all others waiting
+    n_groups = min(len(parts), leaves_per_thread * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
     return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reader, client)

@@ -20,8 +20,6 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT = (*SEPARATORS, *JSON_LINES)
 TABLES = (".parquet", *TEXT)
-# The value of a folder key=value that stands for a missing one, as Hive and Spark write it.
-MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 @contextmanager
@@ -161,7 +159,8 @@ def partitions_of(file: str, place: str) -> dict[str, str | None]:
     folders = (file.split("/") if is_address else list(Path(file).parts))[len(steps) : -1]
     pairs = [folder.partition("=") for folder in folders]
     values = {unquote(key): unquote(value) for key, equals, value in pairs if key and equals}
-    return {key: None if value == MISSING_VALUE else value for key, value in values.items()}
+    missing_value = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark write a missing one
+    return {key: None if value == missing_value else value for key, value in values.items()}
 
 
 def is_pattern(place: str) -> bool:

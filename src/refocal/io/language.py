@@ -26,7 +26,6 @@ from refocal.rows import Predictions
 
 T = TypeVar("T")
 
-CONFIDENCES = ("product", "mean", "least")
 TAILS = ("power law", "uniform")
 # Exponents of a tail that are tried; far more than enough for k = 1, where p falls as j^-a.
 EXPONENTS = 40.0 * np.linspace(0.0, 1.0, 801) ** 2
@@ -215,7 +214,8 @@ def answer_confidence(token_log_p: Iterable[Any], kind: str = "product") -> Vect
     >>> answer_confidence([np.log([0.9, 0.8]), np.log([0.5])], kind="mean").round(3)
     array([0.849, 0.5  ])
     """
-    check_option(kind, CONFIDENCES, "kind", "answer_confidence")
+    confidences = ("product", "mean", "least")
+    check_option(kind, confidences, "kind", "answer_confidence")
     reduce: Any = {"product": np.sum, "mean": np.mean, "least": np.min}[kind]
     answers = [np.asarray(to_numpy(row), dtype=np.float64) for row in token_log_p]
     for i, row in enumerate(answers):

@@ -22,8 +22,6 @@ from refocal.rows.scores import as_scores, column_names
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
-ROW = "row"
-"""What the clusters of pooled labels are called: the labels of one row."""
 UNKNOWN = -1
 """Marks labels of which it is unknown whether they apply."""
 
@@ -121,7 +119,7 @@ class MultiLabelPredictions(CheckedRows):
         grouped = rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
         if self.clusters is not None:
             return replace(grouped, clusters=self.clusters[rows], cluster_name=self.cluster_name)
-        return replace(grouped, clusters=rows, cluster_name=ROW)
+        return replace(grouped, clusters=rows, cluster_name="row")  # the labels of one row are a cluster
 
     def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities

@@ -28,9 +28,6 @@ from refocal.rows.gate import read_raw
 from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks, raw_labels
 from refocal.rows.scores import Input
 
-# Characters of the name of a class.
-LONGEST_NAME = 1000
-
 
 class Opened(NamedTuple):
     """The contents of a file or a data set of which nothing is read yet, and what its columns hold.
@@ -354,7 +351,8 @@ def _gathered(parts: Sequence[Table]) -> RawRows:
             return values
         # An array of text takes as much for each row as for the longest.
         longest = max(len(cell) for cell in values)
-        if longest > LONGEST_NAME:
+        longest_name = 1000  # characters of the name of a class
+        if longest > longest_name:
             raise FormatError(f"{parts[0].where}: the column {name!r} holds a text of {longest:,} characters.")
         return values.astype(str)
 

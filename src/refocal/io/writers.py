@@ -25,11 +25,6 @@ from refocal.io.tables import LISTS
 LABEL = "label"
 PROBABILITIES = "probabilities"
 ARRAYS = (".npz", ".npy")
-# Types of pyarrow that a cell of text cannot hold.
-NESTED = (*LISTS, "struct<", "map<")
-BINARY = ("binary", "large_binary", "fixed_size_binary")
-# Whole numbers that pyarrow takes from Python.
-INT64 = np.iinfo(np.int64)
 # The metadata keys under which a Parquet file records its source, and how many rows could not be used.
 MADE_FROM = b"refocal"
 # The note that has the names of the classes as JSON, for files that have no place for them otherwise.
@@ -158,11 +153,14 @@ def _flat(column: Any) -> Any:
     """A column that pyarrow can write as text: lists and objects as JSON, other cells that it does not know as text."""
     if isinstance(column, list):
         column = objects(column)
+    # Types of pyarrow that a cell of text cannot hold.
+    nested = (*LISTS, "struct<", "map<")
+    binary = ("binary", "large_binary", "fixed_size_binary")
     if not isinstance(column, np.ndarray):
         kind = str(getattr(column, "type", ""))
-        if kind.startswith(BINARY):
+        if kind.startswith(binary):
             return _as_text(column, bytes_as_text)
-        return _as_text(column, _as_json) if kind.startswith(NESTED) else column
+        return _as_text(column, _as_json) if kind.startswith(nested) else column
     if column.dtype != object:
         return column
     kinds = set(map(type, column)) - {type(None)}
@@ -170,7 +168,8 @@ def _flat(column: Any) -> Any:
         return _as_text(column, _as_json)
     if bytes in kinds:
         return _as_text(column, bytes_as_text)
-    is_large = int in kinds and any(type(cell) is int and not INT64.min <= cell <= INT64.max for cell in column)
+    int64 = np.iinfo(np.int64)  # whole numbers that pyarrow takes from Python
+    is_large = int in kinds and any(type(cell) is int and not int64.min <= cell <= int64.max for cell in column)
     return _as_text(column, str) if is_large or not (len(kinds) < 2 or kinds == {int, float}) else column
 
 

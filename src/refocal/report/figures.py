@@ -26,7 +26,6 @@ MARKERS: dict[str, dict[str, Any]] = {
     "right": {"marker": ">"},
 }
 TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize": 9, "parse_math": False}
-SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
 def plot_reliability(
@@ -118,6 +117,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
         ax.set_title(title, color=INK)
     x, y = plot.scales
     ax.set(xscale="log" if plot.log_x else "linear", xlim=plot.x, ylim=plot.y)
+    sides = {"start": "left", "middle": "center", "end": "right"}
     for mark in plot.marks:
         match mark:
             case Plot():
@@ -142,7 +142,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
                 ax.add_patch(Rectangle((left, low), *size, color=THEME.get(color, color), linewidth=0.3))
             case Text(a, b, text, anchor, (right, down)):
                 offset = (0.75 * right, -0.75 * down)
-                ax.annotate(text, (a, b), offset, ha=SIDES[anchor], **TEXT)
+                ax.annotate(text, (a, b), offset, ha=sides[anchor], **TEXT)
     return ax
 
 

@@ -37,8 +37,6 @@ _SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
 _NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 _BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
-# How many labels or names an error shows.
-_MOST_SHOWN = 6
 
 
 def label_key(label: Any) -> LabelKey:
@@ -314,8 +312,9 @@ def _is_fraction(text: str) -> bool:
 
 
 def _listed(names: Collection[Any]) -> str:
-    some = ", ".join(str(name) for name in list(names)[:_MOST_SHOWN])
-    return f"{some}, …" if len(names) > _MOST_SHOWN else some
+    most_shown = 6  # labels or names
+    some = ", ".join(str(name) for name in list(names)[:most_shown])
+    return f"{some}, …" if len(names) > most_shown else some
 
 
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:

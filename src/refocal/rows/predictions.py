@@ -31,11 +31,6 @@ from refocal.maps.softmax import log_softmax
 from refocal.rows.labels import IgnoreIndex, LabelMap, column_order
 from refocal.rows.scores import model_log_probabilities
 
-# The number of classes that a notebook, or the line about what was read, shows by name.
-MOST_SHOWN = 6
-# The number of classes read together: as many as share the bytes that memory delivers at once.
-COLUMNS = 16
-
 
 class RowDetails(TypedDict, total=False):
     """Options of rows besides their scores and labels; see `Predictions.from_logits`."""
@@ -92,8 +87,9 @@ class Origin:
 
 
 def _listed(names: Sequence[str]) -> str:
-    some = ", ".join(names[:MOST_SHOWN])
-    return f"{some} and {len(names) - MOST_SHOWN:,} more" if len(names) > MOST_SHOWN else some
+    most_shown = 6  # classes by name
+    some = ", ".join(names[:most_shown])
+    return f"{some} and {len(names) - most_shown:,} more" if len(names) > most_shown else some
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,8 +370,9 @@ class Predictions(CheckedRows):
             for label in labels:
                 yield self.values[:, label], self.labels_on_device == label
             return
-        for first, some in groupby(labels, key=lambda label: label - label % COLUMNS):
-            table = unit(self.values[:, first : first + COLUMNS].T)
+        n_columns = 16  # classes read together: as many as share the bytes that memory delivers at once
+        for first, some in groupby(labels, key=lambda label: label - label % n_columns):
+            table = unit(self.values[:, first : first + n_columns].T)
             for label in some:
                 yield table[label - first], self.labels == label
 

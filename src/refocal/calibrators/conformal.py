@@ -78,7 +78,7 @@ class PredictionSets(Calibrator):
         Whether a set may be empty; otherwise it contains at least the top class.
     penalty, rank : float, int
         For "raps": each class beyond `rank` adds `penalty` to the score.
-    seed : int
+    random_state : int
         Seed of the split into halves and of the randomisation when fitting.
     input : "logits" or "probabilities"
         What the columns hold.
@@ -102,7 +102,7 @@ class PredictionSets(Calibrator):
     allow_empty: bool = False
     penalty: float = setting.number(0.01, least=0.0)
     rank: int = setting.integer(5, least=0)
-    seed: int = setting.integer(0, least=0)
+    random_state: int = setting.integer(0, least=0)
     input: str = "logits"
 
     def predict_set(self, X: Array, *, seed: int | None = None) -> Array:
@@ -126,7 +126,7 @@ class PredictionSets(Calibrator):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         chain, rows = self._calibrated(usable_rows(self._block_of(dataset)))
         p = np.exp(chain.log_probabilities(rows.logits).astype(np.float64))
-        generator = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(self.random_state)
         of_truth = self._scores(p, generator)[np.arange(rows.n_rows), rows.labels]
         thresholds, of_fit = self._thresholds(of_truth, rows)
         size = rows.average(self._sets(p, thresholds, generator).sum(axis=1).astype(np.float64))
@@ -187,7 +187,7 @@ class PredictionSets(Calibrator):
         check_option(self.base, (NONE, *NAMED), "base", type(self).__name__)
         if self.base == NONE:
             return Chain(), rows
-        first = folds(rows, 2, self.seed) == 0
+        first = folds(rows, 2, self.random_state) == 0
         return make(self.base).fit(rows.take(first)).chain_, rows.take(~first)
 
     def _scores(self, p: Matrix, generator: np.random.Generator) -> Vector:
@@ -248,7 +248,7 @@ class VennAbersCalibration(Calibrator):
 
     Parameters
     ----------
-    folds : int
+    n_folds : int
         1 for the inductive method, which has the guarantee. With more, cross Venn-Abers: each fold of the rows is used
         alone, and the geometric means of p₁ and of 1 - p₀ are taken; on few rows that costs log-loss.
     input : "logits" or "probabilities"
@@ -266,7 +266,7 @@ class VennAbersCalibration(Calibrator):
     (True, True)
     """
 
-    folds: int = setting.integer(1)
+    n_folds: int = setting.integer(1)
     input: str = "logits"
 
     @without_warnings
@@ -317,7 +317,7 @@ class VennAbersCalibration(Calibrator):
         weight = rows.weights[order]
         log_upper = []  # log p₁ of each fold, as functions of the score
         log_not_lower = []  # log(1 - p₀)
-        for fold in _spread(target, self.folds):
+        for fold in _spread(target, self.n_folds):
             upper, not_lower = _inductive(score[fold], target[fold], weight[fold])
             log_upper.append(upper)
             log_not_lower.append(not_lower)

@@ -25,7 +25,8 @@ from refocal.engine import Block, Dataset
 from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets
+from refocal.rows.class_names import check_class_names, check_label_order
+from refocal.rows.labels import IgnoreIndex, check_targets
 from refocal.rows.scores import column_names
 
 if TYPE_CHECKING:

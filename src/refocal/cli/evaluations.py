@@ -349,9 +349,9 @@ def _compared(
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
         if size >= large_file() if options.is_text_file(place) else refocal.io.files.is_large(str(place)):
-            what = f"{size / 1e9:.1f} GB" if size else "a data set"
+            amount = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
-            raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
+            raise UsageError(f"{place}: {amount}; compare needs all rows in memory. {instead}")
     with progress("reading") as update:
         first = options.read_file(validation, **reading)
         if test is None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import refocal
-from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
+from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy, need
 
 
 class ExitCode(IntEnum):
@@ -98,6 +98,8 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
         warnings.filterwarnings("ignore", category=ResourceWarning)
         warnings.filterwarnings("ignore", category=FitWarning)  # said in the text that is printed
         try:
+            for library in ("typer", "rich"):
+                need(library, "cli", "The command line")
             app = import_module(module).app  # takes a moment, in which Ctrl-C may come
             code = app(arguments, standalone_mode=False, prog_name=name)
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.

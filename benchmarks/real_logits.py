@@ -35,7 +35,7 @@ from refocal import (
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, make
 from refocal.engine.scoring import mean_error
-from refocal.fitting.objective import RESOLUTIONS
+from refocal.fitting.objective import BALANCE
 from refocal.maps import log_softmax
 
 BASELINE = "ts"
@@ -54,7 +54,7 @@ METHODS = ("none", *NAMED, *SETTINGS, *peers.PEERS)
 
 def multi_resolution_ece(labels: np.ndarray, p: np.ndarray) -> float:
     """The mean of the equal-mass ECEs with 5 to 50 bins, refocal's own guide."""
-    return mean_error(p.max(axis=1), p.argmax(axis=1) == labels, None, resolutions=RESOLUTIONS)
+    return mean_error(p.max(axis=1), p.argmax(axis=1) == labels, None, resolutions=BALANCE.resolutions)
 
 
 RESAMPLED = {

@@ -93,7 +93,7 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
 
 
 def main() -> None:
-    n_simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    n_simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 600
     n_of_test = min(200, n_simulations)
     print("# Coverage of the intervals of O/E, calibration intercept and slope, ICI, and of the flexible curve\n")
     print("`python benchmarks/recalibration_coverage.py > benchmarks/results/recalibration_coverage.md`\n")

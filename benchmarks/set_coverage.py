@@ -46,7 +46,9 @@ def sets_table(trials: int) -> list[str]:
                 for _ in range(trials):
                     x, y = draw(rng, n + N_TEST, sureness)
                     seed = int(rng.integers(1 << 30))
-                    fitted = PredictionSets(coverage=0.9, allow_empty=True, seed=seed, **settings).fit(x[:n], y[:n])
+                    fitted = PredictionSets(coverage=0.9, allow_empty=True, random_state=seed, **settings).fit(
+                        x[:n], y[:n]
+                    )
                     report = set_coverage(y[n:], fitted.predict_set(x[n:], seed=seed + 1))
                     found.append((report.coverage.value, report.mean_size))
                 coverage, size = np.array(found).T

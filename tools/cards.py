@@ -59,7 +59,8 @@ def _name_row(name: str, method: registry.Method) -> str:
     settings = ", ".join(f"{key}={value!r}" for key, value in method.settings.items())
     call = f"{method.kind.__name__}({settings})" if settings else method.kind.__name__
     marks = ("yes" if flag else "" for flag in (method.usual, method.keeps_order, method.in_blocks))
-    return f"| `{name}` | {method.title} | `{call}` | {' | '.join(marks)} |\n"
+    address = f"reference/calibrators.md#refocal.calibrators.{method.kind.__name__}"
+    return f"| `{name}` | {method.title} | [`{call}`]({address}) | {' | '.join(marks)} |\n"
 
 
 def _method_card(kind: type[Any]) -> str:
@@ -79,7 +80,8 @@ def _method_card(kind: type[Any]) -> str:
     call = f"`--method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
     summary = inspect.getdoc(kind).splitlines()[0]
     example = f"[example](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
-    return f"\n## {kind.__name__}\n\n{summary} {call}, {example}.\n\n{_table(facts)}"
+    known_as = f" ({text['known_as']})" if "known_as" in text else ""
+    return f"\n## {kind.__name__}{known_as}\n\n{summary} {call}, {example}.\n\n{_table(facts)}"
 
 
 def _metric_card(metric: Metric) -> str:

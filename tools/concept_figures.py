@@ -35,7 +35,7 @@ def reliability(figure: Figure) -> None:
     """A network that is too sure, before and after temperature scaling."""
     found = compare(*load_sample("cifar10-cross-entropy"), ["ts"], chosen="ts", n_resamples=50)
     for ax, method, when in zip(figure.subplots(1, 2), (found.before, found.after), ("before", "after"), strict=True):
-        plot_reliability(method.reliability, ax, title=f"{when}: ECE {100 * method.measures['ece'].value:.2f} %")
+        plot_reliability(method.reliability, ax=ax, title=f"{when}: ECE {100 * method.measures['ece'].value:.2f} %")
 
 
 def ece_bins(figure: Figure) -> None:

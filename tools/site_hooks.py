@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ ELSEWHERE = (
 )
 READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ".svg", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
-LATER = "In depth"
+LATER = "Guide"
+BACK = '<a href="live/explorer.html">refocal</a>'
 SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"
 
 
@@ -39,7 +41,22 @@ def on_config(config: Any) -> Any:
     named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
     others = sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name not in named)
     next(part[LATER] for part in config.nav if isinstance(part, dict) and LATER in part).extend(others)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = project.get("urls", {}).get("Repository")
+    # In the foot of each page. The theme's own link to a repository would ask its server for the number of stars.
+    link = f' · <a href="{address}">repository</a>' if address else ""
+    config.copyright = f"refocal {project['version']} · MIT licence{link}"
     return config
+
+
+def on_post_build(config: Any) -> None:
+    """Link the explorer, which is a page of its own, back to the site."""
+    page = Path(config.site_dir) / "explore.html"
+    text = page.read_text(encoding="utf-8")
+    start = '<nav class="pages" aria-label="Pages">'
+    if start not in text:
+        raise ValueError(f"{page} has no place for the link back")
+    page.write_text(text.replace(start, start + BACK, 1), encoding="utf-8")
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -27,7 +27,7 @@ def draw(name: str, *sides: tuple[Any, float]) -> None:
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 10})
     figure = Figure(figsize=(7.6, 3.9), layout="constrained", facecolor="white")
     for ax, (band, ece), when in zip(figure.subplots(1, 2), sides, ("before", "after"), strict=True):
-        plot_reliability(band, ax, title=f"{when}: ECE {100 * ece:.2f} %")
+        plot_reliability(band, ax=ax, title=f"{when}: ECE {100 * ece:.2f} %")
     figure.savefig(ROOT / "docs" / name, metadata={"Date": None})
 
 

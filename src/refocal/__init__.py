@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         nn,
         report,
         rows,
+        segments,
         shift,
         theory,
     )
@@ -47,8 +48,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'refocal' has no attribute {name!r}")
     calibrators = import_module("refocal.calibrators")
     if name == "__all__":
-        # Without a program and former names; `from refocal import *` works without torch, which refocal.nn needs.
-        offered = _MODULES - {"cli", "data", "scale"} - (set() if find_spec("torch") else {"nn"})
+        # Without the program; `from refocal import *` works without torch, which refocal.nn needs.
+        offered = _MODULES - {"cli"} - (set() if find_spec("torch") else {"nn"})
         return ["__version__", *sorted(offered), *sorted(set(calibrators.__all__) - {"Calibrator"})]
     if name in calibrators.__all__:
         return getattr(calibrators, name)

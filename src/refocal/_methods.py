@@ -64,7 +64,7 @@ NAMED = {
     "histogram": Method("histogram binning", "HistogramBinning", usual=False),
     "bbq": Method("Bayesian binning into quantiles", "BayesianBinning", usual=False),
     "venn-abers": Method("Venn-Abers calibration", "VennAbersCalibration", usual=False),
-    "venn-abers-cross": Method("cross Venn-Abers calibration", "VennAbersCalibration", {"folds": 5}, usual=False),
+    "venn-abers-cross": Method("cross Venn-Abers calibration", "VennAbersCalibration", {"n_folds": 5}, usual=False),
 }
 
 SETS = {
@@ -87,10 +87,11 @@ OTHER_NAMES = {
     "sigmoid": "logistic",
     "platt": "logistic",
     "temperature": "ts",
-    "fss": "auto",
-    "fss-order": "auto-order",
 }
-"""Names of methods in scikit-learn and elsewhere, and in refocal 0.1."""
+"""Names of methods in scikit-learn and elsewhere."""
+
+OF_TWO_CLASSES = ("auto", "logistic", "beta", "isotonic", "venn-abers")
+"""The methods of a comparison on rows of two classes, by default: each has an intercept, and can move a wrong mean."""
 
 OF_LABELS = ("auto", "logistic", "ts")
 """The methods of a comparison on rows with several labels, by default."""

@@ -25,8 +25,8 @@ from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, number_of, wilson
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
+from refocal.rows.class_names import column_order
 from refocal.rows.gate import in_column_order, names_of_columns
-from refocal.rows.labels import column_order
 from refocal.rows.scores import column_names
 
 __all__ = [

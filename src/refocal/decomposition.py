@@ -56,7 +56,7 @@ def log_loss_decomposition(
     cv: int = 5,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
-    random_state: int = 0,
+    seed: int = 0,
     level: float = 0.95,
     clusters: Any = None,
 ) -> LogLossDecomposition:
@@ -98,9 +98,9 @@ def log_loss_decomposition(
     check_level(level, name)
     log_p = np.empty_like(rows)
     if checked.clusters is None:
-        fold = folds(Block(rows, labels), cv, random_state)
+        fold = folds(Block(rows, labels), cv, seed)
     else:
-        fold = _folds_of_clusters(checked.clusters, cv, random_state)
+        fold = _folds_of_clusters(checked.clusters, cv, seed)
     for held_out in (fold == i for i in range(cv)):
         train = ~held_out
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])

@@ -55,6 +55,10 @@ class Remedy(Enum):
         "Names of classes are understood where the columns have names: pass Predictions.from_probabilities(…, "
         "class_names=…) in place of both, or a data frame."
     )
+    READ_PREDICTIONS = (
+        "If they are to be read otherwise, pass Predictions, which take class_names=, first_label=, positive_label= "
+        "and ignore_index=."
+    )
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     OVERWRITE = "To have it replaced or removed, say overwrite=True."
     MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."
@@ -181,27 +185,13 @@ class UnsupportedError(RefocalError, TypeError):
     """
 
 
-def install_command(extra: str) -> str:
-    """The command that installs what an extra of refocal needs, whether refocal came from an index or from a clone.
-
-    >>> install_command("torch")
-    "pip install 'torch>=2.4'"
-    """
-    from importlib.metadata import PackageNotFoundError, requires
-
-    try:
-        listed = [line.partition(";") for line in requires("refocal") or []]
-    except PackageNotFoundError:  # the sources are on the path, and nothing is installed
-        listed = []
-    needed = [name.strip() for name, _, marker in listed if f"'{extra}'" in marker.replace('"', "'")]
-    return "pip install " + " ".join(f"'{name}'" for name in needed or [extra])
-
-
 class MissingExtraError(RefocalError, ImportError):
-    """Something needs a library that is not installed; the message says what to install.
+    """Something needs a library that is not installed; the message names the extra that brings it.
+
+    The command adds to the refocal that is installed, whether that came from an index or from a clone.
 
     >>> print(MissingExtraError("refocal.nn", "torch", "torch"))
-    refocal.nn needs torch, which is not installed. Install it with: pip install 'torch>=2.4'
+    refocal.nn needs torch, which is not installed. Install it with: pip install 'refocal[torch]'
     """
 
     def __init__(self, what: str, extra: str, missing: str) -> None:
@@ -212,7 +202,8 @@ class MissingExtraError(RefocalError, ImportError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} needs {self.missing}, which is not installed. Install it with: {install_command(self.extra)}"
+            f"{self.what} needs {self.missing}, which is not installed. "
+            f"Install it with: pip install 'refocal[{self.extra}]'"
         )
 
 

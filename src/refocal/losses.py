@@ -150,10 +150,10 @@ def sigmoid_focal(
 def asymmetric_focal(
     log_odds: Array,
     labels: Array,
+    *,
     gamma_positive: float | Array,
     gamma_negative: float | Array,
     margin: float | Array = 0.0,
-    *,
     label_smoothing: float | Array = 0.0,
     reduction: Reduction = "none",
 ) -> Array:
@@ -163,7 +163,8 @@ def asymmetric_focal(
     γ₊, γ₋ ≥ 0 may be given for each label. `maps.asymmetric_focal` takes the minimiser back to the truth.
 
     >>> import numpy as np
-    >>> asymmetric_focal(np.array([0.0, 0.0, -4.0]), np.array([1, 0, 0]), 1.0, 4.0, margin=0.05).round(4)
+    >>> log_odds, labels = np.array([0.0, 0.0, -4.0]), np.array([1, 0, 0])
+    >>> asymmetric_focal(log_odds, labels, gamma_positive=1.0, gamma_negative=4.0, margin=0.05).round(4)
     array([0.3466, 0.0245, 0.    ])
     """
     name = "asymmetric_focal"

@@ -99,7 +99,7 @@ def test_histograms_are_those_of_netcal(n_classes):
     """Of equal width: netcal has no others."""
     logits, labels = draw_logits(1000, n_classes)
     q = np.exp(log_softmax(logits, axis=1))
-    ours = HistogramBinning(10, strategy="width", within="constant", base="softmax", smoothing=NOTHING)
+    ours = HistogramBinning(10, strategy="uniform", within="constant", base="softmax", smoothing=NOTHING)
     p = ours.fit(logits, labels).predict_proba(logits)
     scores = q[:, 1] if n_classes == 2 else q
     theirs = peers.HistogramBinning(10).fit(scores, labels).transform(scores)
@@ -107,14 +107,14 @@ def test_histograms_are_those_of_netcal(n_classes):
     np.testing.assert_allclose(p, normalised(theirs, ours.floor_), atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["mass", "information"])
+@pytest.mark.parametrize("strategy", ["quantile", "information"])
 @pytest.mark.parametrize("within", ["shift", "constant"])
 def test_a_histogram_by_hand(strategy, within):
     logits, labels, q = binary(990)
     fitted = HistogramBinning(9, strategy=strategy, within=within, base="softmax", smoothing=2.0).fit(logits, labels)
     order = np.argsort(q[:, 1])
     y, q1 = labels[order], q[order, 1]
-    mass = np.ones(990) if strategy == "mass" else q1 * (1 - q1)
+    mass = np.ones(990) if strategy == "quantile" else q1 * (1 - q1)
     before = np.cumsum(mass) - mass
     starts = [0, *(int(np.argmin(np.abs(before - mass.sum() * i / 9))) for i in range(1, 9))]
     expected = np.empty(990)
@@ -144,7 +144,7 @@ def test_an_empty_bin_says_what_the_network_says():
     q = np.where(np.arange(100) < 50, 0.05, 0.95)
     logits = np.stack([np.zeros(100), logit(q)], axis=1)
     for within, expected in (("constant", 0.45), ("shift", 0.42)):
-        fitted = HistogramBinning(10, strategy="width", within=within, base="softmax").fit(logits, labels)
+        fitted = HistogramBinning(10, strategy="uniform", within=within, base="softmax").fit(logits, labels)
         assert fitted.predict_proba([[0.0, logit(0.42)]])[0, 1] == pytest.approx(expected, abs=1e-5)
 
 

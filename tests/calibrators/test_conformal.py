@@ -74,7 +74,9 @@ def test_coverage_is_what_theory_says(name):
     for _ in range(300):
         logits = 4.0 * rng.normal(size=(140, 4))  # four times too sure
         labels = np.argmax(logits / 4.0 + rng.gumbel(size=logits.shape), axis=1)
-        fitted = PredictionSets(coverage=0.9, allow_empty=True, seed=int(rng.integers(1 << 30)), **VARIANTS[name])
+        fitted = PredictionSets(
+            coverage=0.9, allow_empty=True, random_state=int(rng.integers(1 << 30)), **VARIANTS[name]
+        )
         sets = fitted.fit(logits[:40], labels[:40]).predict_set(logits[40:], seed=int(rng.integers(1 << 30)))
         covered.append(sets[np.arange(100), labels[40:]].mean())
     assert abs(np.mean(covered) - 37 / 41) < 3.5 * np.std(covered) / 300**0.5

@@ -87,7 +87,7 @@ def test_of_more_classes_the_top_one_is_calibrated_and_the_others_share_the_rest
 def test_cross_venn_abers_is_the_geometric_mean_of_its_folds():
     rng = np.random.default_rng(1)
     score, labels = draw(rng, 90)
-    fitted = VennAbersCalibration(folds=3).fit(two_columns(score), labels)
+    fitted = VennAbersCalibration(n_folds=3).fit(two_columns(score), labels)
     order = np.argsort(score)
     fold = np.empty(90, dtype=int)
     for label in (0, 1):  # every third hit and every third miss in the order of the scores
@@ -130,7 +130,7 @@ def test_one_of_the_two_probabilities_is_calibrated_whatever_the_scores():
 def test_it_is_saved_loaded_and_answers_in_kind(folds, tmp_path):
     rng = np.random.default_rng(3)
     score, labels = draw(rng, 500)
-    fitted = VennAbersCalibration(folds=folds).fit(two_columns(score), labels)
+    fitted = VennAbersCalibration(n_folds=folds).fit(two_columns(score), labels)
     fitted.save(tmp_path / "c.json")
     loaded = refocal.load(tmp_path / "c.json")
     for one, other in zip(
@@ -161,8 +161,8 @@ def test_a_few_rows_and_one_class_alone():
     assert np.all(np.isfinite(fitted.predict_log_proba([[0.0, 0.3], [0.0, 99.0]])))
     with pytest.raises(LabelError, match="only one class"):
         VennAbersCalibration().fit([[0.0, 1.0], [2.0, 0.0]], [1, 1])
-    with pytest.raises(ParameterError, match="'folds' of VennAbersCalibration must be an integer of at least 1"):
-        VennAbersCalibration(folds=0).fit([[0.0, 1.0], [2.0, 0.0]], [1, 0])
+    with pytest.raises(ParameterError, match="'n_folds' of VennAbersCalibration must be an integer of at least 1"):
+        VennAbersCalibration(n_folds=0).fit([[0.0, 1.0], [2.0, 0.0]], [1, 0])
 
 
 def test_margins_of_a_tiny_scale_are_no_ties():
@@ -194,7 +194,7 @@ def test_the_probability_lies_within_its_interval(n_classes, n_folds, dtype):
     rng = np.random.default_rng(n_classes)
     logits = 2.0 * rng.normal(size=(2000, n_classes))
     labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
-    fitted = VennAbersCalibration(folds=n_folds).fit(logits, labels)
+    fitted = VennAbersCalibration(n_folds=n_folds).fit(logits, labels)
     rows = logits.astype(dtype)
     rows[:5, 1] = -np.inf
     rows[5:8, :-1] = -np.inf
@@ -222,7 +222,7 @@ def test_rows_of_one_possible_class_say_nothing(n_classes, n_folds):
     logits = np.full((40, n_classes), -np.inf)
     labels = np.arange(40) % n_classes
     logits[np.arange(40), labels] = 1.0
-    fitted = VennAbersCalibration(folds=n_folds).fit(logits, labels)
+    fitted = VennAbersCalibration(n_folds=n_folds).fit(logits, labels)
     np.testing.assert_array_equal(fitted.predict_proba(logits), np.eye(n_classes)[labels])
     new = np.array([[2.0, *[0.0] * (n_classes - 1)]])
     lower, upper = fitted.predict_interval(new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 from scipy.optimize import minimize
@@ -220,3 +221,33 @@ def test_labels_that_do_not_exclude_each_other_need_no_rows_either(tmp_path):
     np.testing.assert_allclose(smoothed.predict_proba(inside), found, rtol=1e-10)
     with pytest.raises(ParameterError, match=r"'alpha' of MultiLabelCalibration.from_training must be"):
         MultiLabelCalibration.from_training(2.0, alpha=1.0, n_labels=3)
+
+
+def test_class_weights_by_class(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 600, p=[0.1, 0.2, 0.7])
+    logits = 3.0 * np.eye(3)[labels] + 1.5 * rng.normal(size=(600, 3))
+    names = np.array(["a", "b", "c"])[labels]
+    by_frequency = pd.Series({"b": 0.5, "c": 0.3, "a": 0.2})
+    expected = FocalTemperatureScaling(objective="nll", class_weight=[0.2, 0.5, 0.3]).fit(logits, names)
+    for weight in (by_frequency, by_frequency.to_dict(), by_frequency.sort_index()):
+        fitted = FocalTemperatureScaling(objective="nll", class_weight=weight).fit(logits, names)
+        np.testing.assert_array_equal(fitted.class_weight_, expected.class_weight_)
+        fitted.save(tmp_path / "calibrator.json")
+        loaded = refocal.load(tmp_path / "calibrator.json")
+        np.testing.assert_array_equal(loaded.predict_proba(logits), expected.predict_proba(logits))
+    with pytest.raises(ParameterError, match=r"'class_weight' of FocalTemperatureScaling.fit must be of the classes"):
+        FocalTemperatureScaling(objective="nll", class_weight=by_frequency[:2]).fit(logits, names)
+
+
+def test_class_weights_of_a_series_without_known_classes():
+    by_frequency = pd.Series([0.5, 0.3, 0.2], index=[1, 2, 0])
+    made = FocalCalibration.from_training(2.0, class_weight=by_frequency)
+    expected = FocalCalibration.from_training(2.0, class_weight=[0.2, 0.5, 0.3])
+    np.testing.assert_array_equal(made.class_weight_, expected.class_weight_)
+    with pytest.raises(ParameterError, match="'class_weight'"):
+        FocalCalibration.from_training(2.0, class_weight=pd.Series({"b": 0.5, "a": 0.5}))
+    with pytest.raises(ParameterError, match=r"'class_weight' of focal must be .* in the order of the columns"):
+        focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=by_frequency)
+    in_order = focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=pd.Series([0.2, 0.5, 0.3]))
+    np.testing.assert_array_equal(in_order, focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=[0.2, 0.5, 0.3]))

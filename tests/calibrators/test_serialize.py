@@ -97,7 +97,7 @@ def change(path, *keys, value):
     ("keys", "value", "words"),
     [
         (("format",), "something", "not a calibrator"),
-        (("version",), 3, "version 3 is not known; this refocal reads versions 1 and 2"),
+        (("version",), 3, "version 3 is not known; this refocal reads version 2"),
         (("version",), KeyError, "version None"),
         (("method",), "os.system", "unknown method 'os.system'; known are AutoCalibration"),
         (("method",), ["x"], "'method' must be of type str. Got list"),

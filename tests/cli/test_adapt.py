@@ -46,6 +46,15 @@ def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
     assert "was not tested: name the rows of the fit with --fit-rows" in out
 
 
+def test_rows_of_the_same_shares_change_nothing(refocal, files, folder):
+    code, out, _ = refocal("adapt", "c.json", "val.csv", "-o", "s.json", "--report", "s.html")
+    assert code == 0
+    assert "no evidence of other shares" in out
+    assert "Wrote s.json and s.html." in out
+    np.testing.assert_array_equal(load("s.json").predict_proba(files), load("c.json").predict_proba(files))
+    assert "no evidence of other shares" in (folder / "s.html").read_text(encoding="utf-8")
+
+
 def test_other_changes_are_refused(refocal, files, folder):
     code, out, _ = refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json")
     assert code == 3

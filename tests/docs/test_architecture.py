@@ -213,11 +213,12 @@ def test_every_method_and_every_metric_has_its_card():
 def test_the_new_section_is_on_the_page(monkeypatch):
     from refocal.report import page
 
-    source = page.ENVIRONMENT.loader.get_source(page.ENVIRONMENT, "evaluation.html")[0]
+    source = page.templates().loader.get_source(page.templates(), "evaluation.html")[0]
     (section,) = re.findall(r"```html\n(.*?)```", PAGE, re.S)
     made = {"evaluation.html": f"{source.rpartition('{% endset %}')[0]}{section}{{% endset %}}"}
-    loader = ChoiceLoader([DictLoader(made), page.ENVIRONMENT.loader])
-    monkeypatch.setattr(page, "ENVIRONMENT", page.ENVIRONMENT.overlay(loader=loader))
+    loader = ChoiceLoader([DictLoader(made), page.templates().loader])
+    changed = page.templates().overlay(loader=loader)
+    monkeypatch.setattr(page, "templates", lambda: changed)
     found = compare(make_rows(300, 0), make_rows(300, 1), ["ts", "fts"], n_resamples=2)
     text = page.render(found)
     assert '<section id="every"' in text

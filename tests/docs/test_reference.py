@@ -17,12 +17,7 @@ import refocal
 from refocal.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
-FORMER = {"data", "scale"}
-PACKAGES = [
-    package.name
-    for package in pkgutil.iter_modules(refocal.__path__)
-    if not package.name.startswith("_") and package.name not in FORMER
-]
+PACKAGES = [package.name for package in pkgutil.iter_modules(refocal.__path__) if not package.name.startswith("_")]
 NAMES = [
     pytest.param(package, name, id=f"{package}.{name}")
     for package in PACKAGES

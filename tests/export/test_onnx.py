@@ -246,7 +246,7 @@ except MissingExtraError as error:
 """
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout  # noqa: S603
     assert f"needs {missing}" in shown
-    assert f"pip install '{missing}>=" in shown
+    assert f"pip install 'refocal[{missing}]'" in shown
     assert issubclass(MissingExtraError, ImportError)
 
 

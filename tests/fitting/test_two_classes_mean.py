@@ -101,12 +101,12 @@ def test_the_class_that_hardly_occurs_is_named():
 def test_of_more_classes_those_that_hardly_occur_are_named():
     rng = np.random.default_rng(0)
     names = np.array(["a", "b", "c", "d", "e", "f"])
-    labels = np.repeat(np.arange(6), [2, 60, 3, 60, 4, 5])
+    labels = np.repeat(np.arange(6), [2, 160, 3, 160, 4, 5])
     logits = rng.normal(size=(len(labels), 6)) + np.eye(6)[labels]
-    expected = "Only 2 of 134 rows are of class 'a', 3 of 134 rows are of class 'c', 4 of 134 rows are of class 'e'"
+    expected = "Only 2 of 334 rows are of class 'a', 3 of 334 rows are of class 'c', 4 of 334 rows are of class 'e'"
     with pytest.warns(FitWarning, match=expected + ", and as few of 1 more: "):
         AutoCalibration().fit(logits, names[labels])
-    few_of_all = rng.permutation(len(labels))[:40]  # 40 rows of 6 classes: that is no property of a class
+    few_of_all = rng.permutation(len(labels))[:200]  # of six classes: 3 rows of one are few, and 33 on average too
     assert "rows are of class" not in AutoCalibration().fit(logits[few_of_all], labels[few_of_all]).report_
 
 

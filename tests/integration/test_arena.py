@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
+import http.server
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +70,10 @@ def test_win_rates_count_strictly_lower_scores():
     assert (low, high) == (0.0, 0.5)
 
 
-def test_a_run_and_its_report(tmp_path, monkeypatch):
+@pytest.fixture
+def in_place_of_h5py(monkeypatch):
+    """A module whose files are all `store`, for where h5py is not installed."""
+
     class Opened(dict):
         def __enter__(self):
             return self
@@ -79,6 +85,10 @@ def test_a_run_and_its_report(tmp_path, monkeypatch):
         File = staticmethod(lambda path: Opened(store()))
 
     monkeypatch.setitem(sys.modules, "h5py", FakeH5py)
+
+
+@pytest.mark.usefixtures("in_place_of_h5py")
+def test_a_run_and_its_report(tmp_path):
     write_experiments(tmp_path)
     arena.run(tmp_path, "tiny-binary", ["refocal-auto", arena.BASE], tmp_path / "out.csv", 1)
     peer = "dataset,model,TS_logloss,TS_time\na,m,9.0,1\nb,m,9.0,1\n"
@@ -89,23 +99,73 @@ def test_a_run_and_its_report(tmp_path, monkeypatch):
     assert "| fewer than 200 rows | 1 |" in text
 
 
-def test_a_real_hdf5_file(tmp_path):
+def write_hdf5(path):
     h5py = pytest.importorskip("h5py")
-    write_experiments(tmp_path)
-    with h5py.File(tmp_path / "tiny-binary.h5", "w") as file:
-        for path, arrays in store().items():
+    with h5py.File(path, "w") as file:
+        for group, arrays in store().items():
             for name, values in arrays.items():
-                file[f"{path}/{name}"] = values
+                file[f"{group}/{name}"] = values
+
+
+def test_a_real_hdf5_file(tmp_path):
+    write_experiments(tmp_path)
+    write_hdf5(tmp_path / "tiny-binary.h5")
     arena.run(tmp_path, "tiny-binary", ["refocal-auto"], tmp_path / "out.csv", 2)
     assert (tmp_path / "out.csv").read_text().startswith("dataset,model,refocal-auto:logloss")
 
 
-def test_only_missing_files_are_downloaded(tmp_path):
-    (tmp_path / "x.h5").touch()
-    asked = []
-    arena.download(tmp_path, ["x"], lambda address, path: asked.append((address, path.name)))
-    assert [name for _, name in asked] == ["x-experiments.csv"]
-    assert asked[0][0].startswith("https://huggingface.co/datasets/probkit/CalArena/")
+@pytest.fixture
+def server(tmp_path):
+    """The address of a server on this machine, and the folder whose files it has."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            return None
+
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_port}", folder
+        serving.shutdown()
+        thread.join()
+
+
+@pytest.mark.usefixtures("in_place_of_h5py")
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_files_are_downloaded_and_run(tmp_path, server, scheme):
+    address, served = server
+    write_experiments(served)
+    (served / "tiny-binary.h5").write_bytes(bytes(range(256)) * 100)
+    source = address if scheme == "http" else served.as_uri()
+    folder = tmp_path / "new" / "folder"
+    arena.download(folder, ["tiny-binary"], source)
+    for name in ("tiny-binary.h5", "tiny-binary-experiments.csv"):
+        assert (folder / name).read_bytes() == (served / name).read_bytes()
+    arena.run(folder, "tiny-binary", ["refocal-auto"], tmp_path / "out.csv", 1)
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
+
+
+def test_only_missing_files_are_downloaded(tmp_path, server):
+    address, served = server
+    write_experiments(served)  # and no tiny-binary.h5, which is there already
+    (tmp_path / "tiny-binary.h5").write_text("kept")
+    arena.download(tmp_path, ["tiny-binary"], address)
+    assert (tmp_path / "tiny-binary.h5").read_text() == "kept"
+    assert (tmp_path / "tiny-binary-experiments.csv").exists()
+    with pytest.raises(SystemExit, match=r"other\.h5 could not be downloaded: HTTP Error 404"):
+        arena.download(tmp_path, ["other"], address)
+    assert not list(tmp_path.glob("other*"))
+    assert arena.SOURCE.startswith("https://huggingface.co/datasets/probkit/CalArena/")
+
+
+def test_a_missing_h5py_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    write_experiments(tmp_path)
+    with pytest.raises(ImportError, match=r"h5py, which is not installed: pip install h5py, or .*\[bench\]"):
+        arena.run(tmp_path, "tiny-binary", ["refocal-auto"], tmp_path / "out.csv", 1)
 
 
 def test_the_entry_for_calarena_takes_probabilities_of_one_class_or_all():

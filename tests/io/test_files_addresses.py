@@ -59,7 +59,7 @@ def test_what_is_not_there_is_said_in_one_line(memory, monkeypatch):
     with pytest.raises(FormatError, match="nothing://bucket: Protocol not known"):
         open_rows("nothing://bucket")
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(MissingExtraError, match=r"s3:// needs s3fs.*pip install .*'s3fs>="):
+    with pytest.raises(MissingExtraError, match=r"s3:// needs s3fs.*pip install 'refocal\[s3\]'"):
         open_rows("s3://bucket/val/*.parquet")
 
 

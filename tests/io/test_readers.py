@@ -491,5 +491,7 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, ending, module):
     monkeypatch.setitem(sys.modules, module, None)
     if module == "pyarrow":
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtraError, match=rf"needs {module}, .* pip install '{module}>="):
+    with pytest.raises(
+        MissingExtraError, match=rf"needs {module}, .* pip install 'refocal\[(parquet|safetensors|torch)\]'$"
+    ):
         read(path)

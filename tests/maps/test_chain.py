@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +26,6 @@ from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Offset, Uniform,
 
 pytestmark = pytest.mark.numerics
 
-VERSION_1 = Path(__file__).parents[1] / "golden" / "v1"
 XP = namespace(np.zeros(1))
 
 VARIANTS = {
@@ -87,30 +85,6 @@ def test_json_keeps_every_bit(fitted, tmp_path):
     np.testing.assert_array_equal(loaded.predict_log_proba(x), fitted.predict_log_proba(x))
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
-
-
-def test_files_of_version_1_predict_what_0_1_0_did():
-    kept = json.loads((VERSION_1 / "predictions.json").read_text())
-    assert set(kept) >= set(NAMED) - {"logistic", "auto", "auto-order", "venn-abers", "venn-abers-cross"}
-    assert {path.stem for path in VERSION_1.glob("*.json")} == {*kept, "predictions"}
-    for name, case in kept.items():
-        x, expected = (np.array(case[key], dtype=np.float64) for key in ("rows", "log_p"))
-        x, expected = (np.where(np.isnan(values), -np.inf, values) for values in (x, expected))
-        found = refocal.load(VERSION_1 / f"{name}.json").predict_log_proba(x)
-        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14, err_msg=name)
-
-
-@pytest.mark.parametrize("keys", [("temperature",), ("floor",), ("curves",), ("curves", 0, "score"), ("curves", 1)])
-def test_damaged_files_of_version_1_are_refused(keys, tmp_path):
-    for value in (None, [], "x"):
-        data = json.loads((VERSION_1 / "isotonic.json").read_text())
-        inner = data["fitted"]
-        for key in keys[:-1]:
-            inner = inner[key]
-        inner[keys[-1]] = value
-        (tmp_path / "c.json").write_text(json.dumps(data))
-        with pytest.raises(refocal.errors.FormatError, match=r"c\.json"):
-            refocal.load(tmp_path / "c.json")
 
 
 STEPS = [

@@ -111,16 +111,18 @@ def test_the_asymmetric_map_inverts_the_minimiser():
         return t * -((1 - q) ** up) * q.log() + (1 - t) * -(u**down) * (1 - u).log()
 
     s = sigmoid_minimiser(expected_loss, n)
-    found = expit(asymmetric_focal(s, positive, negative, margin))
+    found = expit(asymmetric_focal(s, gamma_positive=positive, gamma_negative=negative, margin=margin))
     np.testing.assert_allclose(found, p, rtol=0.0, atol=1e-6)
 
 
 def test_asymmetric_loss_with_one_gamma_is_focal_loss():
     for gamma in (0.0, 0.5, 2.0):
-        np.testing.assert_allclose(asymmetric_focal(SCORES, gamma, gamma), sigmoid_focal(SCORES, gamma), rtol=1e-13,
-                                   atol=1e-13)  # fmt: skip
-    assert np.isneginf(asymmetric_focal(logit([0.04]), 0.0, 4.0, 0.05))
-    np.testing.assert_array_equal(asymmetric_focal([-np.inf, np.inf], 0.0, 4.0), [-np.inf, np.inf])
+        asymmetric = asymmetric_focal(SCORES, gamma_positive=gamma, gamma_negative=gamma)
+        np.testing.assert_allclose(asymmetric, sigmoid_focal(SCORES, gamma), rtol=1e-13, atol=1e-13)
+    assert np.isneginf(asymmetric_focal(logit([0.04]), gamma_positive=0.0, gamma_negative=4.0, margin=0.05))
+    np.testing.assert_array_equal(
+        asymmetric_focal([-np.inf, np.inf], gamma_positive=0.0, gamma_negative=4.0), [-np.inf, np.inf]
+    )
 
 
 def test_figures_of_a_detector_and_of_the_place_of_the_weights():
@@ -196,7 +198,7 @@ def test_smoothing_is_undone_where_it_can_be():
 FUNCTIONS = {
     "sigmoid_focal": lambda s: sigmoid_focal(s, 2.0, 0.25),
     "inverse_sigmoid_focal": lambda s: inverse_sigmoid_focal(s, 2.0, 0.25),
-    "asymmetric_focal": lambda s: asymmetric_focal(s, 1.0, 4.0, 0.05),
+    "asymmetric_focal": lambda s: asymmetric_focal(s, gamma_positive=1.0, gamma_negative=4.0, margin=0.05),
     "sigmoid_unsmooth": lambda s: sigmoid_unsmooth(s, 0.1),
     "focal": lambda s: focal(s, 2.0, class_weight=[1.0, 3.0, 0.5]),
     "inverse_focal": lambda s: inverse_focal(s, 2.0, class_weight=[1.0, 3.0, 0.5]),
@@ -255,7 +257,11 @@ def test_gradients_match_finite_differences():
     for function in (sigmoid_focal, inverse_sigmoid_focal):
         assert gradcheck(function, (s, tensor(1.7), tensor(0.3)), atol=1e-7, rtol=1e-5)
         assert gradcheck(function, (s, tensor(-0.6), tensor(0.8)), atol=1e-7, rtol=1e-5)
-    assert gradcheck(asymmetric_focal, (s[2:], tensor(1.2), tensor(3.3), tensor(0.05)), atol=1e-7, rtol=1e-5)
+
+    def asymmetric(scores, positive, negative, margin):
+        return asymmetric_focal(scores, gamma_positive=positive, gamma_negative=negative, margin=margin)
+
+    assert gradcheck(asymmetric, (s[2:], tensor(1.2), tensor(3.3), tensor(0.05)), atol=1e-7, rtol=1e-5)
     rows, weight = tensor([[0.0, 1.0, -2.0], [0.5, 0.5, 3.0]]), tensor([1.0, 2.0, 0.3])
     assert gradcheck(lambda x, w: focal(x, 2.0, class_weight=w), (rows, weight))
     assert gradcheck(lambda x, w: inverse_focal(x, 2.0, class_weight=w), (rows, weight), atol=1e-7, rtol=1e-5)
@@ -269,7 +275,7 @@ def test_gradients_match_finite_differences():
         (ParameterError, "'gamma' of inverse_sigmoid_focal must be finite and greater than -1",
          lambda: inverse_sigmoid_focal([0.0], -1.0)),
         (ParameterError, "'gamma_negative' of asymmetric_focal must be finite and at least 0",
-         lambda: asymmetric_focal([0.0], 0.0, -0.5)),
+         lambda: asymmetric_focal([0.0], gamma_positive=0.0, gamma_negative=-0.5)),
         (ShapeError, r"'gamma' of sigmoid_focal must be a number or an array that broadcasts to shape \(2,\)",
          lambda: sigmoid_focal([0.0, 1.0], [1.0, 2.0, 3.0])),
         (ParameterError, r"'class_weight' of focal must be of shape \(2,\), one factor for each class. Got shape",

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -460,48 +459,16 @@ def test_many_periods_stay_small_and_lose_nothing_of_their_sums(tmp_path):
     assert again.to_dict() == monitor.to_dict()
 
 
-def old_state():
-    return json.loads((Path(__file__).parent / "state_of_version_1.json").read_text(encoding="utf-8"))
-
-
-def test_states_of_version_1_are_read_as_those_of_independent_rows():
-    """Written by refocal 0.1.0, which found the alarm in week 7 and e-values of .834, … 3.82e29; sorted as text."""
-    monitor = CalibrationMonitor.from_dict(old_state())
-    assert monitor.independent
-    assert (monitor.alarm, monitor.alarms[0].moved) == ("week 7", ["probabilities too low"])
-    assert [each.first for each in monitor.history()] == [f"week {i}" for i in range(1, 13)]
-    assert_allclose([value for _, value in monitor.evidence()][:3], [0.834, 0.995, 0.601], rtol=1e-3)
-    assert_allclose(monitor.e_value, 3.818814633631754e29, rtol=1e-4)
-    monitor.update([0.5], [1], period="week 13")
-    assert CalibrationMonitor.from_dict(json.loads(json.dumps(monitor.to_dict()))).summary().n == 2401
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda d: d.update(alpha=7),
-        lambda d: d["history"]["closed"].update(log_won=[1.0]),
-        lambda d: d["history"].update(peak="high"),
-        lambda d: d["history"]["periods"][0].update(ratios=[1.0]),
-        lambda d: d["history"]["periods"][0].update(last=3),
-    ],
-)
-def test_damaged_states_of_version_1_are_refused(damage):
-    data = old_state()
-    damage(data)
-    with pytest.raises(FormatError):
-        CalibrationMonitor.from_dict(data)
-
-
 def test_files_without_an_id_have_one_of_their_content():
-    data = old_state()
+    monitor = filled(12, independent=True)
+    data = monitor.to_dict() | {"id": ""}
     one, copy = CalibrationMonitor.from_dict(data), CalibrationMonitor.from_dict(data)
     other = CalibrationMonitor.from_dict(data | {"smallest_shift": 0.01})
     assert one.id == copy.id
     assert one.id != other.id
     with pytest.raises(DataError, match="Got the same monitor"):
         one.merge(copy)
-    assert one.merge(other).summary().n == 4800
+    assert one.merge(other).summary().n == 2 * monitor.summary().n
 
 
 def test_the_page_says_which_test_was_used_and_lists_alarms_and_what_is_expected():

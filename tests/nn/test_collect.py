@@ -202,7 +202,7 @@ def test_a_sample_of_the_rows_depends_on_the_seed_alone_and_is_uniform():
 
     def sample(batch_size, seed=0):
         loader = DataLoader(TensorDataset(rows, labels), batch_size=batch_size)
-        return collect_logits(nn.Identity(), loader, max_rows=most, random_state=seed)
+        return collect_logits(nn.Identity(), loader, max_rows=most, seed=seed)
 
     found = sample(64)
     numbers = found.logits[:, 1].long()
@@ -214,7 +214,7 @@ def test_a_sample_of_the_rows_depends_on_the_seed_alone_and_is_uniform():
     assert not torch.equal(sample(64, seed=1).logits, found.logits)
     taken = np.zeros(n)
     for seed in range(40):
-        found = collect_logits(nn.Identity(), [(rows, labels)], max_rows=most, random_state=seed)
+        found = collect_logits(nn.Identity(), [(rows, labels)], max_rows=most, seed=seed)
         taken[found.logits[:, 1].long()] += 1
     per_tenth = taken.reshape(10, -1).sum(axis=1)  # 2,000 each are expected, with a standard deviation below 42
     assert np.abs(per_tenth - 2000).max() < 4 * 42

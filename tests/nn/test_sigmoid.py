@@ -65,7 +65,7 @@ def test_values_are_timms(batch):
     logits, labels = batch
     found = AsymmetricFocalLoss(reduction="none")(logits, labels)
     torch.testing.assert_close(found, timm_loss(logits, labels.double()), rtol=1e-10, atol=1e-12)
-    found = AsymmetricFocalLoss(0.0, 2.0, 0.0, reduction="none")(logits, labels)
+    found = AsymmetricFocalLoss(gamma_positive=0.0, gamma_negative=2.0, margin=0.0, reduction="none")(logits, labels)
     torch.testing.assert_close(found, timm_loss(logits, labels.double(), 2.0, 0.0, 0.0), rtol=1e-10, atol=1e-12)
 
 
@@ -74,7 +74,10 @@ def test_gradients_are_finite_where_torchvisions_are_not():
     torchvision_loss(s, y, 0.25, 0.5, "sum").backward()
     assert torch.isnan(s.grad).all()
     for gamma in (-0.9, -0.5, 0.05, 0.5, 2.0, 50.0):
-        for loss in (SigmoidFocalLoss(gamma), AsymmetricFocalLoss(abs(gamma), abs(gamma))):
+        for loss in (
+            SigmoidFocalLoss(gamma),
+            AsymmetricFocalLoss(gamma_positive=abs(gamma), gamma_negative=abs(gamma)),
+        ):
             for label in (0.0, 1.0):
                 s = torch.tensor(EXTREME, requires_grad=True)
                 loss(s, torch.full_like(s, label)).backward()
@@ -97,9 +100,13 @@ def test_every_library_gives_the_same(library):
     s = np.random.default_rng(1).normal(size=(3, 4))
     y = (s > 0.3).astype(float)
     make = MAKE[library]
-    for function, settings in ((losses.sigmoid_focal, (2.0, 0.25)), (losses.asymmetric_focal, (1.0, 4.0, 0.05))):
-        found = function(make(s), make(y), *settings, label_smoothing=0.1, reduction="mean")
-        np.testing.assert_allclose(to_numpy(found), function(s, y, *settings, label_smoothing=0.1).mean(), rtol=1e-12)
+    asymmetric = {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": 0.05}
+    for function, settings in (
+        (losses.sigmoid_focal, {"gamma": 2.0, "alpha": 0.25}),
+        (losses.asymmetric_focal, asymmetric),
+    ):
+        found = function(make(s), make(y), **settings, label_smoothing=0.1, reduction="mean")
+        np.testing.assert_allclose(to_numpy(found), function(s, y, **settings, label_smoothing=0.1).mean(), rtol=1e-12)
 
 
 def minimiser(loss, p):
@@ -125,7 +132,9 @@ def test_the_maps_take_the_losses_out_again():
         found = sigmoid_unsmooth(sigmoid_focal(s, gamma, alpha), smoothing)
         np.testing.assert_allclose(expit(found), p, atol=1e-6)
     s = minimiser(AsymmetricFocalLoss(reduction="sum"), p)
-    np.testing.assert_allclose(expit(asymmetric_focal(s, 1.0, 4.0, 0.05)), p, atol=1e-6)
+    np.testing.assert_allclose(
+        expit(asymmetric_focal(s, gamma_positive=1.0, gamma_negative=4.0, margin=0.05)), p, atol=1e-6
+    )
 
 
 def test_settings_for_each_label_smoothing_and_ignored_labels(batch):

@@ -148,10 +148,10 @@ def test_figures_on_an_axes_of_ones_own(evaluation, name):
     figure, ax = plt.subplots()
     method = evaluation.after
     drawn = {
-        "reliability": lambda: plot_reliability(method.reliability, ax, title="t"),
-        "confidence": lambda: plot_confidence(method.histogram, ax, title="t"),
-        "surface": lambda: plot_surface(evaluation.surface, ax, title="t"),
-        "comparison": lambda: plot_comparison(evaluation, "log_loss", ax, title="t"),
+        "reliability": lambda: plot_reliability(method.reliability, ax=ax, title="t"),
+        "confidence": lambda: plot_confidence(method.histogram, ax=ax, title="t"),
+        "surface": lambda: plot_surface(evaluation.surface, ax=ax, title="t"),
+        "comparison": lambda: plot_comparison(evaluation, "log_loss", ax=ax, title="t"),
     }[name]()
     assert drawn is ax
     assert ax.get_title() == "t"

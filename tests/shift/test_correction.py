@@ -87,7 +87,6 @@ def test_rows_that_share_a_day_count_less():
 def test_a_stream_without_forgetting_arrives_where_one_fit_does(rows):
     log_p, labels = rows
     online = OnlineUpdate(3, half_life=1e9)
-    online._squares = online._count = 1e-9
     for some in np.array_split(np.arange(500), 10):
         online.partial_fit(log_p[some], labels[some])
     whole = fit_correction(log_p, labels, np.ones(500), Correction.none(3), Prior())
@@ -106,3 +105,21 @@ def test_a_stream_forgets():
         shifts.append(np.diff(online.correction.intercept)[0])
     assert shifts[39] == pytest.approx(0.8, abs=0.25)
     assert shifts[79] == pytest.approx(-0.8, abs=0.25)
+
+
+def test_a_first_day_that_was_bad_by_chance_is_not_believed():
+    """As if its rows were independent, it raised the log-loss of cancelled flights by 14 % over four months."""
+    kept = []
+    followed = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        online = OnlineUpdate(2, half_life=30.0)
+        for _ in range(10):
+            p = rng.beta(2, 3, 1000)
+            q = 1 / (1 + np.exp(-np.log(p / (1 - p)) - 0.8 * rng.normal()))
+            y = (rng.random(1000) < q).astype(int)
+            log_p = np.log(np.stack([1 - p, p], axis=1))
+            kept.append(-log_p[np.arange(1000), y].mean())
+            followed.append(-online.correction.apply(log_p)[np.arange(1000), y].mean())
+            online.partial_fit(log_p, y)
+    assert np.mean(followed) < 1.02 * np.mean(kept)

@@ -157,9 +157,9 @@ def event_warnings(count: Indices, classes: NDArray[Any] | None) -> list[str]:
     most_named = 3
     n_rows = int(count.sum())
     n_classes = len(count)
-    # Of many classes each has few rows if there are few in all, which is no property of a class; and a class that does
-    # not occur may be one that cannot.
-    if n_classes > 2 and n_rows < few_events * n_classes:
+    # Of many classes each has few rows if there are few in all, which is no property of a class: one that is rare has
+    # less than a fifth of an even share. And a class that does not occur may be one that cannot.
+    if n_classes > 2 and n_rows < 5 * few_events * n_classes:
         return []
     least = 0 if n_classes == 2 else 1
     rare = np.flatnonzero((count >= least) & (count < few_events))

@@ -40,8 +40,9 @@ from refocal.errors import DataError, FitWarning, LabelError, ParameterError, Sh
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
+from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, label_key, shared_beginning
+from refocal.rows.labels import IgnoreIndex, label_key
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class HistogramBinning(Pooled):
     ----------
     n_bins : int
         Number of bins.
-    strategy : "mass", "width" or "information"
+    strategy : "quantile", "uniform" or "information"
         Bins with equally many rows, of equal width in probability, or with an equal share of Σq(1-q), which are
         narrow where the model is unsure.
     smoothing : float
@@ -57,14 +57,14 @@ class HistogramBinning(Pooled):
 
     n_bins: int = setting.integer(10)
     _: KW_ONLY
-    strategy: str = setting.option("mass", "width", "information")
+    strategy: str = setting.option("quantile", "uniform", "information")
     smoothing: float = setting.number(3.0, above=0.0)
 
     def _fit_curve(self, rows: ClassRows) -> Curve:
-        if self.strategy == "width":
+        if self.strategy == "uniform":
             edges = logit(np.arange(1, self.n_bins) / self.n_bins)
         else:
-            mass = rows.weight if self.strategy == "mass" else rows.weight * rows.q * (1.0 - rows.q)
+            mass = rows.weight if self.strategy == "quantile" else rows.weight * rows.q * (1.0 - rows.q)
             edges = _edges(rows, _starts(rows, mass, range(self.n_bins, self.n_bins + 1))[0])
         index = np.searchsorted(edges, rows.score, side="right")
         counted = rows.sums(np.flatnonzero(np.diff(index, prepend=-1)))

@@ -10,8 +10,9 @@ import numpy as np
 
 from refocal._arrays import Array, Indices, in_library_of
 from refocal._groups import Groups
+from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import column_order, label_key
+from refocal.rows.labels import label_key
 
 if TYPE_CHECKING:
     from refocal.calibrators._base import Calibrator

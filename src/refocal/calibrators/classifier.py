@@ -32,7 +32,7 @@ from refocal._arrays import (
 )
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
-from refocal.errors import InputWarning, LabelError, ParameterError, warn
+from refocal.errors import InputWarning, LabelError, ParameterError, UnsupportedError, warn
 from refocal.rows.scores import floor_of_zeros
 
 NAME = "CalibratedClassifier"
@@ -49,7 +49,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     ----------
     estimator : classifier, optional
         Logits come from its `decision_function`, else its `predict_log_proba`, else its `predict_proba`.
-        By default a linear support vector machine.
+        Probabilities and their logarithms are at least half the smallest nonzero one of the held-out rows, as with
+        `input="probabilities"`. By default a linear support vector machine.
     calibrator : Calibrator or str, optional
         A calibrator or its short name, such as "ts"; scikit-learn's "sigmoid", "isotonic" and "temperature" are
         accepted too. By default `AutoCalibration()`.
@@ -139,6 +140,22 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         check_is_fitted(self)
         total = sum(member.predict_proba(X) for member in self.calibrated_classifiers_)
         return total / namespace(total).sum(total, axis=1, keepdims=True)
+
+    def predict_interval(self, X: Any) -> tuple[Array, Array]:
+        """The least and the largest probabilities of Venn-Abers calibration, of the shape of `predict_proba`.
+
+        They are means over the members: of several, as of an ensemble, they have no guarantee.
+        """
+        check_is_fitted(self)
+        if not hasattr(self.calibrated_classifiers_[0].calibrator, "predict_interval"):
+            name = type(self.calibrated_classifiers_[0].calibrator).__name__
+            raise UnsupportedError(
+                f"{NAME}.predict_interval takes a calibrator with one, VennAbersCalibration; not {name}."
+            )
+        bounds = [member.predict_interval(X) for member in self.calibrated_classifiers_]
+        lower = sum(low for low, _ in bounds) / len(bounds)
+        upper = sum(high for _, high in bounds) / len(bounds)
+        return lower, upper
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`."""
@@ -248,6 +265,12 @@ class CalibratedMember(NamedTuple):
         """Calibrated probabilities; a class that the classifier never saw has none."""
         logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
         return self.calibrator.predict_proba(_raise(logits, self.floor))
+
+    def predict_interval(self, X: Any) -> tuple[Array, Array]:
+        """The bounds of a calibrator that has them."""
+        logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
+        bounds: tuple[Array, Array] = self.calibrator.predict_interval(_raise(logits, self.floor))
+        return bounds
 
 
 class HeldOut(NamedTuple):
@@ -387,7 +410,12 @@ def in_library_of_rows(labels: NDArray[Any], X: Any) -> Array:
 
 def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) -> CalibratedMember:
     """A classifier with a calibrator fitted on held-out rows, which knows the names of the classes."""
-    floor = -np.inf if hasattr(fitted, "decision_function") else floor_of_zeros(source.logits, SMALLEST)
+    floor = -np.inf
+    if not hasattr(fitted, "decision_function"):
+        counted = source.logits
+        if source.weight is not None:  # rows of weight 0 have no say
+            counted = counted[in_library_of(counted, source.weight > 0.0)]
+        floor = floor_of_zeros(counted, SMALLEST)
     held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
     named_rows = calibrator._block_of(held_out_rows).with_classes(_plain_names(rows.names))
     return CalibratedMember(fitted, calibrator.fit(named_rows), rows.classes, floor)

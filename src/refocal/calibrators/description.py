@@ -98,7 +98,7 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
     ]
     if report["n_samples"] == 0:
         return f"made of the settings of the training, without rows; {report['n_classes']:,} classes", rows
-    if "n_labels" in report:  # of each row; calibrators of version 0.1.0 do not know the number of rows
+    if "n_labels" in report:
         of_rows = f" of its {report['n_rows']:,} rows" if "n_rows" in report else ""
         return f"on {report['n_samples']:,} known labels{of_rows}, {report['n_labels']:,} a row", rows
     absent = f", {report['n_absent_classes']:,} of them without a row" if "n_absent_classes" in report else ""

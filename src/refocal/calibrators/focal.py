@@ -19,6 +19,7 @@ from refocal.fitting import Solution, find
 from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
+from refocal.rows.labels import in_order_of_classes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,8 +85,10 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         )
         known: Vector | None = None
         if not (isinstance(self.class_weight, str) and self.class_weight == "fit"):
+            classes = np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes
+            weight = in_order_of_classes(self.class_weight, classes.tolist(), "class_weight", f"{name}.fit")
             like = np.zeros(dataset.n_classes)
-            known = -np.log(check_class_weight(self.class_weight, f"{name}.fit", like=like, also="'fit' or "))
+            known = -np.log(check_class_weight(weight, f"{name}.fit", like=like, also="'fit' or "))
         return fit_offset(dataset, known, gamma, temperature)
 
 
@@ -105,8 +108,9 @@ class TemperatureScaling(_FocalFamily):
         The temperatures of a grid.
     nll_tolerance : float, optional
         Consider only points whose log-loss is at most (1 + tolerance) times the best one.
-    class_weight : array of C numbers or "fit", optional
-        The weights of the classes in the training loss, in the order of the columns: they are removed after the map.
+    class_weight : array of C numbers, mapping, Series or "fit", optional
+        The weights of the classes in the training loss, in the order of the columns, or by class: they are removed
+        after the map.
         "fit" estimates them. The objective is then the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.
@@ -201,6 +205,9 @@ class FocalCalibration(_FocalFamily):
                 raise ParameterError("class_weight", name, expected="left out where alpha is given", got="both")
             alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
             class_weight = [1.0 - alpha, alpha]
+        if class_weight is not None:  # without rows classes have no names but their numbers
+            size = len(class_weight) if hasattr(class_weight, "__len__") else 1
+            class_weight = in_order_of_classes(class_weight, range(size), "class_weight", name)
         known = n_classes if class_weight is None else np.size(class_weight)
         if n_classes is not None and n_classes != known:
             raise ParameterError("n_classes", name, expected=f"{known}, as there are weights", got=repr(n_classes))
@@ -238,8 +245,9 @@ class FocalTemperatureScaling(_FocalFamily):
         up to 2 % more log-loss for better calibration.
     gammas, temperatures : list of float, optional
         The points of a grid; one number fixes the parameter.
-    class_weight : array of C numbers or "fit", optional
-        The weights of the classes in the training loss, in the order of the columns: they are removed after the map.
+    class_weight : array of C numbers, mapping, Series or "fit", optional
+        The weights of the classes in the training loss, in the order of the columns, or by class: they are removed
+        after the map.
         "fit" estimates them. The objective is then the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.

@@ -17,16 +17,12 @@ from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
 from refocal._validation import INPUTS, check_option
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators.binning import bins, polyline
 from refocal.calibrators.fitted import Fitted, focal_point
-from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
-from refocal.fitting.curves import spline
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Beta, Curve, Pieces
-from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform
+from refocal.rows.labels import in_order_of_classes
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
@@ -69,12 +65,16 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """A fitted calibrator as plain values."""
     check_is_fitted(calibrator)
+    settings = calibrator.get_params(deep=False)
+    if "class_weight" in settings:
+        classes = calibrator.classes_.tolist()
+        settings["class_weight"] = in_order_of_classes(settings["class_weight"], classes, "class_weight", "save")
     data = {
         "format": FORMAT,
         "version": VERSION,
         "refocal": refocal.__version__,
         "method": type(calibrator).__name__,
-        "parameters": {name: to_plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: to_plain(value) for name, value in settings.items()},
         **_classes_to_plain(calibrator.classes_),
         "chain": to_plain(calibrator.chain_.steps),
     }
@@ -88,20 +88,16 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
 
 def from_dict(data: Any) -> Calibrator:
     """The calibrator that `to_dict` described."""
-    without_format(data, "a calibrator", FORMAT, 1, VERSION)
+    without_format(data, "a calibrator", FORMAT, VERSION)
     name = field(data, "method", str)
     parameters = field(data, "parameters", dict)
-    if name == "FocalStructuredScaling":  # of refocal 0.1, which `AutoCalibration` replaces
-        name = "AutoCalibration"
-        gone = ("objective", "nll_tolerance")
-        parameters = {setting: value for setting, value in parameters.items() if setting not in gone}
     method = kinds().get(name)
     if method is None:
         raise FormatError(f"unknown method {name!r}; known are {', '.join(kinds())}.")
     calibrator = method(**_parameters(method, parameters))
     classes = _read_classes(data)
     report = _report(field(data, "fit", dict))
-    chain = _chain(data, calibrator, calibrator.n_chain_classes(len(classes)))
+    chain = _chain(data, calibrator.n_chain_classes(len(classes)))
     solution = None
     if "search" in data:
         search = field(data, "search", dict)
@@ -117,15 +113,10 @@ def from_dict(data: Any) -> Calibrator:
     return calibrator
 
 
-def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chain:
+def _chain(data: dict[str, Any], n_classes: int) -> Chain:
     """The chain of a file, refused where no fit can have found it."""
     try:
-        if data["version"] == 1:
-            least = float(np.finfo(np.float64).eps)  # smaller probabilities counted as this in version 0.1
-            floor = (Floor(float(np.log(least))),) if calibrator.input == "probabilities" else ()
-            chain = Chain((*floor, *_steps_of_version_1(field(data, "fitted", dict), calibrator)))
-        else:
-            chain = Chain(tuple(map(step_from_dict, field(data, "chain", list))))
+        chain = Chain(tuple(map(step_from_dict, field(data, "chain", list))))
         chain.check(n_classes)
     except FormatError:
         raise
@@ -249,34 +240,3 @@ def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:
     if each.type == "Step":
         return step_from_dict(field(data, name, dict))
     return tuple(step_from_dict(step) for step in field(data, name, list))
-
-
-def _steps_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> tuple[Step, ...]:
-    """The steps of a file of refocal 0.1.0, which had fields of its own for each method."""
-    temperature = Temperature(float(fitted["temperature"]))
-    settings = calibrator.get_params(deep=False)
-    if "intercept" in fitted:
-        weights = np.asarray(fitted["weights"], dtype=np.float32)
-        intercept = np.asarray(fitted["intercept"], dtype=np.float32)
-        kind = getattr(calibrator, "_kind", "tempered")
-        affine: Step = Affine(kind, float(fitted["inner_temperature"]), weights, intercept)
-        affine = KeepTop((affine,)) if settings.get("order_preserving") else affine
-        return affine, temperature, Focal(float(fitted["gamma"]))
-    if "weights" in fitted:
-        return (Mixture((temperature, Chain(), Uniform()), np.asarray(fitted["weights"], dtype=np.float64)),)
-    if "curves" in fitted:
-        curves = [{name: np.asarray(value, dtype=np.float64) for name, value in c.items()} for c in fitted["curves"]]
-        if "coefficients" in curves[0]:
-            curve: Step = Beta(np.stack([each["coefficients"] for each in curves]))
-        else:
-            curve = Pieces.of(*(_pieces_of_version_1(each, settings) for each in curves))
-        return one_vs_rest(temperature.temperature, curve, float(fitted["floor"])).steps
-    return temperature, Focal(float(fitted["gamma"]))
-
-
-def _pieces_of_version_1(curve: dict[str, Any], settings: dict[str, Any]) -> Curve:
-    if "knots" in curve:
-        return spline(curve["knots"], np.append(curve["slopes"], curve["offset"]))
-    if "edges" in curve:
-        return bins(curve["edges"], curve["value"], settings["within"])
-    return polyline(curve["score"], curve["log_odds"], settings["within"])

@@ -74,6 +74,8 @@ def adapt(
     print_table([*table[0]], table[:shown])
     if found.performance is not None:
         say(refocal.report.details.performance_sentence(found.performance))
+    if found.evidence is not None and found.evidence.weight == 0.0 and not found.refused:
+        say(refocal.report.details.no_evidence_sentence(found.evidence))
     if found.label_shift is not None and not found.refused:
         say(f"New shares explain the rows (p = {found.label_shift.p_value:.2g}).")
     elif rows is not None and fit_rows is None:

@@ -195,11 +195,11 @@ def apply(
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
     result({"output": str(output), "read": application.described(), **of_rows, **of_files})
     say_read(application.described())
-    there = f", {n_before} of them there before" if n_before else ""
-    parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{there}"
+    of_before = f", {n_before} of them there before" if n_before else ""
+    parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{of_before}"
     unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""
-    what = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
-    say(f"Wrote {output}: {what} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
+    contents = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
+    say(f"Wrote {output}: {contents} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
     if problems:
         say(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
 

@@ -120,6 +120,16 @@ class EvaluationFiles:
             guard_output(self.report, rows, files=files, argument="report", function=function)
 
 
+FEATURES = Annotated[
+    list[str] | None,
+    Option(
+        "--features",
+        metavar="NAMES",
+        help="Two classes: columns, with commas, by which segments are sought whose mean probability is off.",
+    ),
+]
+
+
 def demo(
     sample: Annotated[
         str, Option("--sample", help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
@@ -152,6 +162,7 @@ def evaluate(
     ] = None,
     *,
     files: EvaluationFiles,
+    features: FEATURES = None,
     shared: SharingOptions,
     rows: MeasuredOptions,
     resamples: Annotated[
@@ -191,6 +202,8 @@ def evaluate(
             read = read if rows.positive_label is not None else in_order_of(read, first)
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
+        if features:
+            asked["features"] = _read_features(test, features, reading, read, in_blocks)
         evaluation = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     for file in calibrators or []:
         if file.stem in evaluation.failed:
@@ -210,6 +223,7 @@ def compare(
     *,
     how: CompareOptions,
     files: EvaluationFiles,
+    features: FEATURES = None,
     shared: SharingOptions,
     rows: MeasuredOptions,
 ) -> None:
@@ -220,7 +234,7 @@ def compare(
     """
     files.guard([validation, test], [rows.labels, shared.notes], "compare")
     reading = rows.arguments()
-    evaluation = _compared(validation, test, how, shared.title, reading)
+    evaluation = _compared(validation, test, how, shared.title, reading, features)
     if evaluation.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
     reading.pop("clusters", None)  # a fit has no intervals
@@ -299,8 +313,35 @@ def diff(
         raise Exit(ExitCode.NEGATIVE)
 
 
+def _read_features(
+    place: Path | str,
+    names: list[str],
+    reading: dict[str, Any],
+    rows: Any,
+    in_blocks: bool = False,
+) -> dict[str, Any]:
+    """The columns of features of a table, for the rows that were read from it."""
+    import numpy as np
+
+    wanted = [name for text in names for name in text.split(",")]
+    if in_blocks or reading.get("multi_label"):
+        raise UsageError(f"--features is for a table of two classes that is read whole; {place} is not.")
+    with about(place):
+        raw, _ = options.read_unchecked(Path(place), reading, keeping=True)
+    for name in wanted:
+        if name not in raw.kept:
+            known = ", ".join(raw.kept) or "none"
+            raise UsageError(f"--features must name columns of {place}: {known}. Got {name!r}.")
+    return {name: np.asarray(raw.kept[name])[rows.numbers] for name in wanted}
+
+
 def _compared(
-    validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
+    validation: Path,
+    test: Path | None,
+    how: CompareOptions,
+    title: str | None,
+    reading: dict[str, Any],
+    features: list[str] | None = None,
 ) -> refocal.evaluate.Evaluation:
     registry = refocal.calibrators.registry
     multilabel = refocal.evaluate.multilabel
@@ -310,9 +351,9 @@ def _compared(
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
         if size >= large_file() if options.is_text_file(place) else refocal.io.files.is_large(str(place)):
-            what = f"{size / 1e9:.1f} GB" if size else "a data set"
+            amount = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
-            raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
+            raise UsageError(f"{place}: {amount}; compare needs all rows in memory. {instead}")
     with progress("reading") as update:
         first = options.read_file(validation, **reading)
         if test is None:
@@ -326,6 +367,8 @@ def _compared(
             sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
             raise UsageError(f"{sizes}; give two files of the same model.")
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
+        if features:
+            asked["features"] = _read_features(test or validation, features, reading, second)
         with about(validation):
             return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
 

@@ -247,15 +247,15 @@ def _backtest(
         days = rows.groups[cluster]
         for day in sorted({*days.tolist()}, key=in_order):
             batches[day] = rows.take(np.flatnonzero(days == day))
-    found = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=past.delay)
+    comparison = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=past.delay)
     if output is not None:
-        refocal.report.page.write_backtest_page(found, output)
+        refocal.report.page.write_backtest_page(comparison, output)
     if past.recalibrated is not None and fitted is not None:
-        found.calibrator(fitted).save(past.recalibrated)
-    result(found.to_dict())
-    table = refocal.report.details.policies_table(found)
+        comparison.calibrator(fitted).save(past.recalibrated)
+    result(comparison.to_dict())
+    table = refocal.report.details.policies_table(comparison)
     print_table([*table[0]], table)
-    say(found.reason, *(f"Wrote {file}." for file in (output, past.recalibrated) if file is not None))
+    say(comparison.reason, *(f"Wrote {file}." for file in (output, past.recalibrated) if file is not None))
 
 
 class BatchColumns(NamedTuple):

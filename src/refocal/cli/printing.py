@@ -107,6 +107,8 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
         print_table(groups[0], groups[:shown_groups], ("by chance %", "ECE %"))
         if len(groups) > shown_groups:
             say(f"{len(groups) - shown_groups:,} more groups are in the report and in the evaluation.")
+    if evaluation.segments is not None:
+        say(evaluation.segments.sentence(), *(f"  {segment}" for segment in evaluation.segments.segments))
     say(*refocal.evaluate.summary.remarks(evaluation))
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import refocal
-from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
+from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy, need
 
 
 class ExitCode(IntEnum):
@@ -44,6 +44,7 @@ REMEDIES = {
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
     Remedy.NAMED_ROWS: "",
+    Remedy.READ_PREDICTIONS: "",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.OVERWRITE: "To have it replaced or removed, add --overwrite.",
     Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",
@@ -98,6 +99,8 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
         warnings.filterwarnings("ignore", category=ResourceWarning)
         warnings.filterwarnings("ignore", category=FitWarning)  # said in the text that is printed
         try:
+            for library in ("typer", "rich"):
+                need(library, "cli", "The command line")
             app = import_module(module).app  # takes a moment, in which Ctrl-C may come
             code = app(arguments, standalone_mode=False, prog_name=name)
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.

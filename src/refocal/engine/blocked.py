@@ -37,7 +37,8 @@ from refocal.engine.sampling import (
 )
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.rows import RawRows, RowReader
-from refocal.rows.labels import column_order, distinct_labels, raw_labels
+from refocal.rows.class_names import column_order
+from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
 
 T = TypeVar("T")
@@ -271,12 +272,13 @@ class BlockedDataset(Dataset):
             return replace(inspected, frequent=counted_rows)
         return replace(inspected, frequent=joined(inspected.frequent, counted_rows))
 
-    def reduce(self, task: Pass[Any], *, raised: bool = True) -> Any:
-        """The answer of all blocks, one pass; without `raised`, zeros are left as they were read."""
+    def reduce(self, task: Pass[Any], *, for_fit: bool = True) -> Any:
+        """The answer of all blocks, one pass; without `for_fit`, zeros and weights are as they were read."""
         self.passes += 1
-        floor = self.floor if raised else None
-        if floor is not None or self._unit != 1.0:
-            task = replace(task, map=partial(_with_limits, task.map, floor, self._unit))
+        floor = self.floor if for_fit else None
+        unit = self._unit if for_fit else 1.0
+        if floor is not None or unit != 1.0:
+            task = replace(task, map=partial(_with_limits, task.map, floor, unit))
         result, _ = self._counted_pass(task)
         return result.answer
 

@@ -64,4 +64,6 @@ class Results(NamedTuple):
 
 def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:
     """The metrics that are reported this way: a value alone where the interval would take longer than all else."""
-    return [metric for metric in METRICS.values() if metric.shown == how and metric.two_classes <= (n_classes == 2)]
+    is_two = n_classes == 2
+    shown = [metric for metric in METRICS.values() if metric.shown == how]
+    return [metric for metric in shown if not (metric.many_classes if is_two else metric.two_classes)]

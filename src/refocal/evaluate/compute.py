@@ -27,6 +27,7 @@ from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._results import SEED, Progress, Result, Results
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
+from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
     LABELS_OF_ROWS,
     READ,
@@ -44,6 +45,8 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.inputs import check_level
+from refocal.rows.predictions import probability_rows
+from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments_of
 
 __all__ = ["compare", "evaluate"]
 
@@ -83,6 +86,7 @@ def compare(
     seed: int = SEED,
     groups: Any = None,
     clusters: Any = None,
+    features: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Fit methods on the validation set and measure them on the test set, next to the uncalibrated model.
@@ -93,9 +97,10 @@ def compare(
         Two sets of rows that the model was not trained on. For multi-label data every label of every row is a row of
         the evaluation, and the labels are its groups; each method is fitted with and without a line for each label.
     methods : list of str, optional
-        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, and a correction for
-        each group where the rows of two classes have groups (`Predictions.with_groups`). A method that fails is
-        left out and listed in `failed` with its reason, unless all of them fail.
+        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, for two classes those
+        that have an intercept (auto, logistic, beta, isotonic, venn-abers), and a correction for each group where the
+        rows of two classes have groups (`Predictions.with_groups`). A method that fails is left out and listed in
+        `failed` with its reason, unless all of them fail.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the lowest ECE among the methods whose log-loss
         is within 1 % of the best and which improve on the model as it is, by a test of all methods together
@@ -112,6 +117,9 @@ def compare(
     clusters : array, mapping or data frame, optional
         The cluster of each test row, such as a customer, a day or a patient, in one column: rows of one cluster are not
         independent, and intervals and tests rest on the clusters. By default `test.clusters`.
+    features : data frame or mapping of columns, optional
+        Features of the test rows, of two classes: segments are sought in which the method shown in detail is off
+        (`refocal.segments`).
     progress : callable, optional
         Called with (steps done, all steps, what comes next).
 
@@ -135,7 +143,7 @@ def compare(
         names = label_methods(methods)
         n_validation = validation.n_known
     else:
-        names = chosen_methods(methods)
+        names = chosen_methods(methods, validation.n_classes)
         n_validation = len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)
@@ -146,6 +154,7 @@ def compare(
     fitted, seconds = _fit_all(validation, names, report, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
     options["clusters"] = clusters
+    options["features"] = features
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
     evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
     return replace(
@@ -197,6 +206,7 @@ def evaluate(
     seed: int | None = None,
     groups: Any = None,
     clusters: Any = None,
+    features: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
@@ -218,6 +228,9 @@ def evaluate(
     _check_rows(test, "test", "evaluate")
     _check_calibrators(calibrators)
     several: dict[str, str] = {}
+    if features is not None and (not isinstance(test, Predictions) or test.n_classes != 2):
+        expected = "left out, unless rows are Predictions of two classes"
+        raise ParameterError("features", "evaluate", expected=expected, got=type(features).__name__)
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
         if clusters is not None:  # of rows, and so of all their labels
@@ -232,10 +245,11 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups, "clusters": clusters}
+    methods_of_rows = _in_order(usable, test)
     if isinstance(test, BlockedDataset):
-        results = measure_in_blocks(test, _in_order(usable, test), report, **options)
+        results = measure_in_blocks(test, methods_of_rows, report, **options)
     else:
-        results = measure_in_memory(test, _in_order(usable, test), report, failures.of, **options)
+        results = measure_in_memory(test, methods_of_rows, report, failures.of, **options)
     warn_of_groups(usable, results.groups)
     repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
     can_recommend = _can_recommend(results, test.n_classes)
@@ -254,6 +268,9 @@ def evaluate(
         _measured(name, usable[name], results.of, picked, level, levels.of_one, seconds.get(name))
         for name in results.of
     ]
+    segments = None
+    if features is not None:
+        segments = _segments(test, methods_of_rows[picked], features, clusters, level, seed)
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
@@ -270,7 +287,19 @@ def evaluate(
         surface=surface_of(picked, calibrators, test.n_classes),
         run=run_of({**several, **results.notes, **_read(test), **repeated}, calibrators),
         failed=failures.reasons,
+        segments=segments,
     )
+
+
+def _segments(
+    test: Any, calibrator: Calibrator | InOrder | None, features: Any, clusters: Any, level: float, seed: int | None
+) -> FoundSegments:
+    """Where a method is off, by the features of the rows."""
+    rows = test if clusters is None else test.with_clusters(clusters)
+    columns = as_features(features, len(rows), "evaluate")
+    p = np.exp(log_proba(rows, calibrator))
+    predicted = probability_rows(rows.labels, p, rows.weight, clusters=rows.clusters).of_positive()
+    return segments_of(predicted, columns, level, MOST_SEGMENTS, SEED if seed is None else seed)
 
 
 def _usable(

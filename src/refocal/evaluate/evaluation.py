@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from refocal._files import write_atomically
 from refocal._json import build, read_json, without_format
 from refocal.calibrators.registry import NONE
-from refocal.errors import FormatError
+from refocal.errors import FormatError, MissingExtraError
 from refocal.evaluate.statements import MethodTests, statement_levels
 from refocal.metrics import Interval, PairedDifference
+from refocal.segments import FoundSegments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -254,9 +255,9 @@ class Measured:
     @property
     def point(self) -> dict[str, float]:
         """γ and T, where these are all that the method has."""
-        found = self.parameters
-        is_point = set(found) <= {"gamma", "temperature"} if self.map is None else self.map.kind == "numbers"
-        return found if is_point else {}
+        parameters = self.parameters
+        is_point = set(parameters) <= {"gamma", "temperature"} if self.map is None else self.map.kind == "numbers"
+        return parameters if is_point else {}
 
 
 @dataclass(frozen=True)
@@ -307,6 +308,8 @@ class Evaluation:
     run: dict[str, str]
     failed: dict[str, str] = field(default_factory=dict)
     """The methods that could not be fitted or applied, and why."""
+    segments: FoundSegments | None = None
+    """Where the method shown in detail is off, of two classes; None where rows had no features."""
 
     def __getitem__(self, name: str) -> Measured:
         for method in self.methods:
@@ -387,10 +390,13 @@ class Evaluation:
 
         return plot_evaluation(self)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         from refocal.report.page import notebook_view
 
-        return notebook_view(self)
+        try:
+            return notebook_view(self)
+        except MissingExtraError:  # notebooks then show the text of __repr__
+            return None
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:

@@ -46,7 +46,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     checks = []
     for text, measure, sign, target, percent in parse_requirements(requirements):
         metric = METRICS[measure]
-        found = _value(evaluation, evaluation.after, measure)
+        measured = _value(evaluation, evaluation.after, measure)
         try:
             limit = float(target) / (100.0 if percent else 1.0)
             source = ""
@@ -55,8 +55,8 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
             limit = _value(evaluation, evaluation[target], measure)
             source = f" of {target}"
         required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
-        said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
-        compared = (abs(found), abs(limit)) if metric.signed else (found, limit)
+        said = f"{metric.label} {metric.with_unit(measured)} of {evaluation.chosen}; {required}"
+        compared = (abs(measured), abs(limit)) if metric.signed else (measured, limit)
         checks.append(Check(text, OPERATORS[sign](*compared), said))
     return checks
 

@@ -44,7 +44,7 @@ class WeightSettings(NamedTuple):
     that are far too large, as those of naive Bayes, would have an effect by the smallest weight."""
     rows_per_entry: float = 20.0
     """With fewer rows for each entry of the matrix, it has a smaller pseudo-count in proportion."""
-    max_entries: int = 1 << 17
+    max_entries: int = 1 << 16
     """The most scores of a member, in rows times classes, that the weights are fitted on."""
     min_rows: int = 500
     max_rows: int = 5_000

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
+from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import differing_ends, label_key, shared_beginning
+from refocal.rows.labels import label_key
 
 LABELS = ("labels", "label")
 # What names of columns and arrays, or their beginnings, say of the numbers in them.

@@ -20,8 +20,9 @@ from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
+from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks
+from refocal.rows.labels import IgnoreIndex, check_marks
 from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -277,11 +278,11 @@ def _of_dask_arrays(
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]
         is_known = not np.isnan([*sizes, *theirs]).any()
-        count, what = (sum, "rows") if is_known else (len, "chunks of unknown length")
+        count, unit = (sum, "rows") if is_known else (len, "chunks of unknown length")
         wanted = count(sizes)
         given = count(theirs)
         if wanted != given:
-            raise ShapeError(name, function, expected=f"of {wanted} {what}, as X has", got=f"{given} {what}")
+            raise ShapeError(name, function, expected=f"of {wanted} {unit}, as X has", got=f"{given} {unit}")
         return (vector.rechunk((sizes,)) if is_known else vector).to_delayed()
 
     vectors = aligned(labels, "y"), aligned(weight, "sample_weight")

@@ -134,13 +134,13 @@ class TopK:
         tail = self._tail(log_p.min(axis=1), mass)
         is_given = np.zeros((len(log_p), self.n_classes), dtype=np.bool_)
         is_given[at[:, None], indices] = True
-        found = np.full(is_given.shape, np.inf)
-        found[~is_given] = tail.reshape(-1)
+        whole_rows = np.full(is_given.shape, np.inf)
+        whole_rows[~is_given] = tail.reshape(-1)
         if self.labels is not None:
             labels = self.labels[rows]
-            self._place_labels(found, tail, mass, at[~is_given[at, labels]], labels, rows)
-        found[at[:, None], indices] = log_p
-        return found.astype(np.float32)
+            self._place_labels(whole_rows, tail, mass, at[~is_given[at, labels]], labels, rows)
+        whole_rows[at[:, None], indices] = log_p
+        return whole_rows.astype(np.float32)
 
     def _tail(self, last: Vector, mass: Vector) -> Vector:
         """Log-probabilities of the others by falling rank, which sum to the mass that is left."""
@@ -267,8 +267,8 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
         return [float(_first(answer)) for answer in answers], int(row["target"])
 
     expected = "log-likelihoods of options under 'resps' and the number of the right one as 'target'"
-    found = _read_lines(path, options, expected)
-    return multiple_choice([scores for scores, _ in found], [label for _, label in found])
+    questions = _read_lines(path, options, expected)
+    return multiple_choice([scores for scores, _ in questions], [label for _, label in questions])
 
 
 def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
@@ -288,21 +288,21 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
 
     def tokens(row: dict[str, Any]) -> Vector:
         log_p = row.get("response", {}).get("body", row)["choices"][0]["logprobs"]  # batches wrap the response
-        each = log_p.get("token_logprobs") or [token["logprob"] for token in log_p["content"]]
-        return np.array([token for token in each if token is not None], dtype=np.float64)
+        log_probabilities = log_p.get("token_logprobs") or [token["logprob"] for token in log_p["content"]]
+        return np.array([token for token in log_probabilities if token is not None], dtype=np.float64)
 
     return _read_lines(path, tokens, "'choices' with 'logprobs'; ask the server for them")
 
 
 def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
     """The results of a function for each line, which is a JSON object."""
-    found = []
+    items = []
     for i, row in enumerate(JsonTable(os.fspath(path)).rows()):
         try:
-            found.append(extract(row))
+            items.append(extract(row))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
-    return found
+    return items
 
 
 def _first(answer: Any) -> Any:

@@ -16,7 +16,8 @@ from refocal.errors import ShapeError
 from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_label_order, check_targets, shared_beginning
+from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
+from refocal.rows.labels import IgnoreIndex, check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import as_scores, column_names
 

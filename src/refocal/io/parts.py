@@ -24,7 +24,7 @@ from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
 from refocal.rows import RawRows
-from refocal.rows.labels import shared_beginning
+from refocal.rows.class_names import shared_beginning
 from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.
@@ -319,8 +319,10 @@ class Table(Contents):
 
     def matrix(self, batch: ColumnBatch, columns: Sequence[str], first_row: int) -> Any:
         """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
-        each = [self.numbers(batch, name, first_row) for name in columns]
-        return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
+        vectors = [self.numbers(batch, name, first_row) for name in columns]
+        if len(vectors) > 1 or (vectors and self.query.several):
+            return np.stack(vectors, axis=1)
+        return next(iter(vectors), None)
 
     def numbers(self, batch: ColumnBatch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""

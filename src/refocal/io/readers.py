@@ -24,8 +24,9 @@ from refocal.io.files import TABLES, Options, check_expansion, ending_of, files_
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
+from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import read_raw
-from refocal.rows.labels import IgnoreIndex, check_class_names, check_marks, raw_labels
+from refocal.rows.labels import IgnoreIndex, check_marks, raw_labels
 from refocal.rows.scores import Input
 
 

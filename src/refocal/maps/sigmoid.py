@@ -55,7 +55,7 @@ def inverse_sigmoid_focal(log_odds: Array, gamma: float | Array, alpha: float | 
 
 @without_warnings
 def asymmetric_focal(
-    log_odds: Array, gamma_positive: float | Array, gamma_negative: float | Array, margin: float | Array = 0.0
+    log_odds: Array, *, gamma_positive: float | Array, gamma_negative: float | Array, margin: float | Array = 0.0
 ) -> Array:
     """Calibration map of asymmetric loss (Ridnik et al. 2021): one γ where a label holds, another where it does not.
 

@@ -18,6 +18,7 @@ from refocal.metrics.recalibration import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
+from refocal.metrics.selective import *
 from refocal.metrics.sets import *
 from refocal.metrics.smooth import *
 from refocal.metrics.squared import *

@@ -335,11 +335,6 @@ class CalibrationHistogram:
         """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""
         used = np.array(state["cell"], dtype=np.int64)
         given = {name: np.array(state[name], dtype=column.dtype) for name, column in self._columns.items()}
-        if len(given["sums"]) == len(given["carry"]) == 4:  # of 0.1.0, whose weights must not depend on the outcome
-            weight, _, correct, squared_weight = given["sums"]
-            squared_correct = np.divide(squared_weight * correct, weight, out=np.zeros_like(weight), where=weight > 0)
-            given["sums"] = np.vstack([given["sums"], squared_correct])
-            given["carry"] = np.vstack([given["carry"], np.zeros_like(weight)])
         if any(given[name].shape != (*column.shape[:-1], *used.shape) for name, column in self._columns.items()):
             raise ValueError("columns of different lengths")
         if used.size == 0:

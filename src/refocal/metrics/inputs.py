@@ -33,11 +33,11 @@ from refocal._clusters import as_clusters
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
+from refocal.rows.class_names import check_label_order
 from refocal.rows.gate import in_order_of_numbers, names_of_columns
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelRule,
-    check_label_order,
     check_marks,
     labelled_rows,
     raw_labels,

@@ -336,17 +336,13 @@ class ErrorModel(NamedTuple):
         """The variance of the error, to the first order, beyond that of outcomes in their cells.
 
         Of plain rows it is small. Where weights depend on the label, rows that missed weigh more or less than those
-        that did not, and it is not; nor where a row has a part in the cells of several classes.
+        that did not, and it is not.
         """
         cells = self.cells
         slope, rest = self.slopes()
         # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
         noise_of_zero = slope * cells.rate
         noise_of_one = noise_of_zero - slope
-        if self.total_variance is not None:
-            of_outcomes = (cells.squared_weight - cells.squared_correct) @ np.square(noise_of_zero)
-            of_outcomes += cells.squared_correct @ np.square(noise_of_one)
-            return max(self.total_variance - float(of_outcomes) / float(cells.weight.sum()) ** 2, 0.0)
         squares_of_zero = np.square(noise_of_zero + rest) - np.square(noise_of_zero)
         squares_of_one = np.square(noise_of_one + rest) - np.square(noise_of_one)
         of_zeros = (cells.squared_weight - cells.squared_correct) @ squares_of_zero
@@ -445,23 +441,35 @@ class InvertedError:
         if self.clusters is None:
             shared_noise = np.zeros_like(confidence)
             shared_variance = np.zeros_like(confidence)
-            further_noise = math.sqrt(self.model.further_variance()) * generator.standard_normal(self.n_draws)
+            further_noise = generator.standard_normal(self.n_draws)
         else:
             shared_noise, further_noise = self.clusters.draws(generator, self.n_draws, level)
             shared_variance = np.diag(self.clusters.covariance)[:-1]
-        raw_error = float(population(cells.gap / cells.weight))
-        relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
+        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
 
         def true_gaps(direction: Vector, t: float) -> Vector:
             return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
 
-        def replicates(direction: Vector, t: float) -> Any:
-            gap = true_gaps(direction, t)
+        def replicates_of_outcomes(gap: Vector) -> Any:
             rate = confidence - gap
             variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
             own_variance = np.maximum(variance - shared_variance, 0.0)
-            noisy = gap + shared_noise + np.sqrt(own_variance) * noise
-            return statistic(noisy) + float(population(gap)) * relative_noise
+            return statistic(gap + shared_noise + np.sqrt(own_variance) * noise)
+
+        if self.clusters is None:
+            if self.model.total_variance is None:
+                further_variance = self.model.further_variance()
+            else:
+                # The rest is what the replicates lack, not what the cells lack: noise of a gap near 0 moves |gap| less.
+                of_outcomes = float(np.var(replicates_of_outcomes(true_gaps(seen, 1.0))))
+                further_variance = max(self.model.total_variance - of_outcomes, 0.0)
+            further_noise = math.sqrt(further_variance) * further_noise
+        raw_error = float(population(cells.gap / cells.weight))
+        relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
+
+        def replicates(direction: Vector, t: float) -> Any:
+            gap = true_gaps(direction, t)
+            return replicates_of_outcomes(gap) + float(population(gap)) * relative_noise
 
         def true_error_at(direction: Vector, share: float, value: float) -> float:
             def share_below(t: float) -> float:
@@ -470,7 +478,6 @@ class InvertedError:
             t = _crossing(share_below, share)
             return float(population(true_gaps(direction, t)))
 
-        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
         shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
         low = true_error_at(seen, 0.5 + level / 2.0, observed)
         # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be

@@ -95,6 +95,8 @@ class Metric:
     """Whether it is too high on average, the more so the fewer rows there are: its interval must come from a test."""
     two_classes: bool = False
     """Whether it is defined for two classes only."""
+    many_classes: bool = False
+    """Whether it is reported for more than two classes only: it is about the top class."""
     signed: bool = False
     """Whether the sign is meaningful: the best value is then 0, and no search may minimise it."""
     target: float | None = None

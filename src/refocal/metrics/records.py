@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from refocal.errors import ParameterError
-from refocal.metrics import binned, recalibration, scores, smooth, squared, two_classes
+from refocal.metrics import binned, recalibration, scores, selective, smooth, squared, two_classes
 from refocal.metrics.record import Metric
 
 __all__ = ["METRICS"]
@@ -21,6 +21,7 @@ METRICS: dict[str, Metric] = {
         *squared.METRICS,
         *two_classes.METRICS,
         *recalibration.METRICS,
+        *selective.METRICS,
     )
 }
 """The metrics by their short names, in the order in which reports have them."""

@@ -160,15 +160,15 @@ def brier_decomposition(
     check_option(method, ("isotonic", "binned"), "method", function)
     check_binning(n_bins, strategy, function)
     check_integer(n_simulations, "n_simulations", function, least=0)
-    found = _decomposed(rows, method, n_bins, strategy)
+    decomposition = _decomposed(rows, method, n_bins, strategy)
     if n_simulations == 0:
-        return found
+        return decomposition
     generator = np.random.default_rng(0)
     by_chance = []
     for _ in range(n_simulations):
         simulated = replace(rows, labels=_drawn_labels(rows, generator))
         by_chance.append(_decomposed(simulated, method, n_bins, strategy).calibration)
-    return replace(found, calibration_by_chance=float(np.mean(by_chance)))
+    return replace(decomposition, calibration_by_chance=float(np.mean(by_chance)))
 
 
 def _decomposed(rows: Predictions, method: str, n_bins: int, strategy: str) -> BrierDecomposition:

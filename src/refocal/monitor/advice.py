@@ -126,15 +126,23 @@ class ExpectedPerformance:
     """A period: what the predictions say about their performance if they are calibrated, and what labels said."""
 
     period: str
+    """Its name."""
     n_predicted: int
+    """All rows."""
     n_labelled: int
+    """Those whose labels have come."""
     expected_accuracy: float
+    """Of all rows, if their probabilities are right."""
     expected_log_loss: float
+    """Likewise."""
     accuracy: float | None
     """Of the labelled rows; None without any."""
     log_loss: float | None
+    """Likewise."""
     expected_accuracy_of_labelled: float | None
+    """What the probabilities of the labelled rows said; None without any."""
     expected_log_loss_of_labelled: float | None
+    """Likewise."""
 
 
 def expected_performance(period: Period) -> ExpectedPerformance:
@@ -159,10 +167,15 @@ class Trust:
     """How the estimates without labels did once labels came: realised less expected, with intervals over periods."""
 
     n_periods: int
+    """Periods that have labels."""
     accuracy: float
+    """The realised less the expected one."""
     accuracy_margin: float
+    """Half the width of its interval."""
     log_loss: float
+    """The realised less the expected one."""
     log_loss_margin: float
+    """Half the width of its interval."""
 
     @property
     def sentence(self) -> str:

@@ -34,15 +34,19 @@ class PolicyResult:
     """A policy on past batches."""
 
     name: str
+    """Of the policy."""
     log_loss: float
+    """Of all rows, each predicted by what was known before its batch."""
     accuracy: float
+    """Likewise."""
     difference: Interval
     """Of the log-loss, to keeping the calibrator, by the scatter of batches: below 0 is better."""
     path: tuple[float, ...]
     """The log-loss of each batch."""
     slope: float
-    """The correction after the last batch."""
+    """That of the correction after the last batch."""
     intercept: tuple[float, ...]
+    """Those of the correction after the last batch."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,17 @@ class Backtest:
     """The policies, best first, and which one is recommended."""
 
     periods: tuple[str, ...]
+    """The names of the batches."""
     n_rows: tuple[int, ...]
+    """The rows of each."""
     results: tuple[PolicyResult, ...]
+    """By their log-loss."""
     recommended: str
+    """The name of a policy."""
     reason: str
+    """Why that one, in a sentence."""
     delay: int
+    """How many batches later the labels of a batch were known."""
 
     def result(self, name: str) -> PolicyResult:
         """That of a policy."""
@@ -95,6 +105,8 @@ def backtest(
     level : float
         Of the intervals.
 
+    Examples
+    --------
     >>> from refocal.io import Predictions
     >>> rng = np.random.default_rng(0)
     >>> def day(shift):

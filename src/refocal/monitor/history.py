@@ -345,7 +345,9 @@ class Alarm:
     """An alarm, as it was when it was raised."""
 
     period: str
+    """In which it was raised."""
     e_value: float
+    """The evidence then."""
     n_rows: int
     """The labelled rows that had entered the test."""
     moved: list[str] = field(default_factory=list)

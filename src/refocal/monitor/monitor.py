@@ -35,9 +35,9 @@ from refocal.monitor.advice import (
     trust_of,
 )
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, Key, WindowSummary, summary_of
-from refocal.monitor.old_states import history_of_version_1
 from refocal.rows import Predictions
-from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve, shared_beginning
+from refocal.rows.class_names import shared_beginning
+from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve
 from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"
@@ -405,9 +405,7 @@ class CalibrationMonitor:
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
         """The monitor that `to_dict` described."""
-        values = without_format(data, "a monitor", FORMAT, 1, VERSION)
-        if data["version"] == 1:
-            values = values | {"history": history_of_version_1(values.get("history"), values.get("alpha"))}
+        values = without_format(data, "a monitor", FORMAT, VERSION)
         state = build(MonitorState, values, "monitor")
         state.history.check()
         try:
@@ -663,9 +661,8 @@ class MonitorState:
     n_waiting: int
     history: History
     class_names: list[str] | None = None
-    """In the order of the columns; of two the second is the positive class. Files of version 0.1.0 have none."""
+    """In the order of the columns; of two the second is the positive class."""
     id: str = ""
-    """Files of version 0.1.0 have none."""
     merged: dict[str, int] = field(default_factory=dict)
     labels_by_name: bool | None = None
     enough_labels: float = 0.5

@@ -44,7 +44,7 @@ def collect_logits(
     label_key: str = "labels",
     output_key: str | int | None = None,
     max_rows: int | None = None,
-    random_state: int = 0,
+    seed: int = 0,
     keep_on: torch.device | str = "cpu",
     shift: bool = False,
     keep_precision: bool = False,
@@ -65,8 +65,8 @@ def collect_logits(
     progress : bool
         Count the batches on the standard error stream, if that is a terminal.
     class_axis : int, optional
-        Where the classes lie in the logits: 1 or the last. By default read from the shapes; where two axes would fit,
-        it must be said.
+        Where the classes lie in the logits: 1 or the last. By default read from the shapes; where two axes
+        have the right size, it must be given.
     ignore_index : int or several, optional
         Labels of rows that are left out, such as padding; by default -100, and 255 if there are at most 255 classes.
     input : "logits" or "log-odds"
@@ -74,7 +74,7 @@ def collect_logits(
         logits, (N, K) or (N, K, H, W), and `MultiLabelPredictions` are returned. An ignored entry is unknown.
     output_key : str or int, optional
         The logits among the model's outputs: a key, attribute or place; by default `logits`, `out` or the first.
-    max_rows, random_state : int
+    max_rows, seed : int
         The size of a uniform sample to keep, whatever the size of the batches, which bounds the memory, and its seed.
     shift : bool
         Labels move by one: logits (N, L, C) of a causal language model are about the next token.
@@ -93,7 +93,7 @@ def collect_logits(
     if device is None:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     with nullcontext() if path is None else _opened(path) as file, _in_evaluation_mode(model.to(device)):
-        rows = _Rows(max_rows, random_state, keep_on, file)
+        rows = _Rows(max_rows, seed, keep_on, file)
         for batch in _counted(loader, progress):
             batch_logits, batch_labels = _run(
                 model,
@@ -160,7 +160,7 @@ class _Rows:
 
     def __init__(self, most: int | None, seed: int, device: torch.device | str, file: BinaryIO | None) -> None:
         self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
-        self.random = np.random.default_rng(check_integer(seed, "random_state", "collect_logits", least=0))
+        self.random = np.random.default_rng(check_integer(seed, "seed", "collect_logits", least=0))
         self.device = device
         self.file = file
         self.parts: list[_Part] = []

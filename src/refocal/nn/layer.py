@@ -37,7 +37,7 @@ class CalibrationLayer(nn.Module):
         What comes in. Of probabilities the logarithm is taken first; log-odds of class 1 of two, as a single logit is,
         have no axis of classes, which the result has.
     dtype : torch.dtype, optional
-        Of the parameters: torch's default, float32 unless set otherwise, unless given.
+        The dtype of the parameters; by default torch's default dtype, which is float32 unless it was changed.
     n_classes : int, optional
         The size of the axis of classes, without which it is not checked. With two classes an input of one axis holds
         one number per row, as in `predict_proba`: the probability of class 1, or its log-odds.

@@ -96,6 +96,7 @@ class AsymmetricFocalLoss(SigmoidLoss):
 
     def __init__(
         self,
+        *,
         gamma_positive: float | Tensor = 1.0,
         gamma_negative: float | Tensor = 4.0,
         margin: float | Tensor = 0.05,

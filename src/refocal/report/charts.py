@@ -20,6 +20,7 @@ from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.monitor.backtest import Backtest
 from refocal.report.details import CONFIDENCE, Terms, period_name
+from refocal.segments import FeatureBias
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
@@ -134,6 +135,30 @@ def flexible_curve(
         if lowest <= p <= highest:
             tip = f"{count:,} rows: {terms.probability} {percent(p)} %, {terms.outcome} {percent(rate)} %"
             plot.marks.append(Point(inside([p])[0], inside([rate])[0], Color.FIRST, tip, "ring"))
+    return plot
+
+
+def feature_bias(bias: FeatureBias) -> Plot:
+    """The mean probability less the rate over a numeric feature, in points, with an interval for each range."""
+    points = [100.0 * (mean - rate) for mean, rate in zip(bias.predicted, bias.occurred, strict=True)]
+    low = [100.0 * end for end in bias.low]
+    high = [100.0 * end for end in bias.high]
+    farthest = max(range(len(points)), key=lambda i: abs(points[i]))
+    plot = Plot(
+        _with_room(min(bias.mean), max(bias.mean)),
+        _with_room(min(*low, 0.0), max(*high, 0.0)),
+        size=(200, 190),
+        margins=(40, 8, 8, 26),
+    )
+    plot.description = (
+        f"Mean probability less rate over {bias.feature}, in {len(points)} ranges; the largest difference is "
+        f"{points[farthest]:+.1f} points at {bias.mean[farthest]:g}."
+    ).replace("-", "−")
+    plot.marks += [Band(bias.mean, low, high), Line(plot.x, (0.0, 0.0), dash="4 3"), Axes()]
+    plot.marks.append(Line(bias.mean, points, Color.FIRST, 1.6))
+    for x, y, n in zip(bias.mean, points, bias.n, strict=True):
+        tip = f"{n:,} rows: {bias.feature} {x:.4g}, {y:+.1f} points".replace("-", "−")
+        plot.marks.append(Point(x, y, Color.FIRST, tip))
     return plot
 
 

@@ -19,6 +19,7 @@ from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.monitor.advice import ExpectedPerformance
 from refocal.monitor.backtest import Backtest
 from refocal.monitor.history import Alarm
+from refocal.shift.likelihood import ShareEvidence
 from refocal.shift.performance import Performance
 from refocal.shift.shares import Adaptation
 
@@ -215,6 +216,14 @@ def shares_table(found: Adaptation) -> list[dict[str, str]]:
         }
         for name, before, now, low, high in columns
     ]
+
+
+def no_evidence_sentence(evidence: ShareEvidence) -> str:
+    """Why rows left the calibrator as it was."""
+    return (
+        f"The rows are no evidence of other shares than those of the fit (gain {evidence.gain:.1f}; by chance up to "
+        f"{evidence.gain_by_chance:.1f}): the probabilities stay as they were."
+    )
 
 
 def performance_table(performance: Performance) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from refocal._svg import THEME, Band, Bar, Line, Plot, Point, Scale, Text, tick_label
 from refocal._svg import Axes as Frame
 from refocal._validation import check_option
+from refocal.errors import need
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.metrics import ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.report import charts
@@ -30,8 +31,8 @@ TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize":
 
 def plot_reliability(
     reliability: Reliability | ReliabilityBand | ReliabilityCurve | StreamedCalibration,
-    ax: Axes | None = None,
     *,
+    ax: Axes | None = None,
     title: str = "",
     terms: Terms = CONFIDENCE,
 ) -> Axes:
@@ -55,7 +56,7 @@ def plot_reliability(
     return ax
 
 
-def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_confidence(histogram: Histogram, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Histogram of the confidence: correct predictions below, wrong ones stacked on top.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -65,7 +66,7 @@ def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str 
     return _draw(charts.confidence(histogram, title, charts.highest_bar([histogram])), ax, title)
 
 
-def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_surface(surface: SearchSurface, *, ax: Axes | None = None, title: str = "") -> Axes:
     """The objective over γ and T on the validation set, the chosen point, and the border of the log-loss tolerance.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -77,7 +78,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     return _draw(charts.surface(surface), ax, title)
 
 
-def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | None = None, *, title: str = "") -> Axes:
+def plot_comparison(evaluation: Evaluation, measure: str = "ece", *, ax: Axes | None = None, title: str = "") -> Axes:
     """One measure of every method with its interval, in the order of the table; an arrow for a method far off.
 
     The chosen method is filled.
@@ -95,23 +96,21 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
 
 def plot_evaluation(evaluation: Evaluation) -> Figure:
     """Reliability before and after, and a comparison of all methods, in a new figure."""
-    import matplotlib.pyplot as plt
-
+    plt = need("matplotlib.pyplot", "plot", "A figure")
     shown = [method for _, _, method in sides(evaluation)]
+    figure: Figure
     figure, axes = plt.subplots(1, len(shown) + 1, figsize=(4.4 * (len(shown) + 1), 4.0), layout="constrained")
     for ax, method in zip(axes, shown, strict=False):
-        plot_reliability(method.reliability, ax, title=method.title, terms=terms_of(evaluation))
+        plot_reliability(method.reliability, ax=ax, title=method.title, terms=terms_of(evaluation))
     plot_comparison(evaluation, ax=axes[-1], title="every method")
     return figure
 
 
 def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
     """Draw a plot on an axes, by default in a figure of its own."""
-    from matplotlib.patches import Rectangle
-
+    rectangle = need("matplotlib.patches", "plot", "A figure").Rectangle
     if ax is None:
-        import matplotlib.pyplot as plt
-
+        plt = need("matplotlib.pyplot", "plot", "A figure")
         ax = plt.subplots(figsize=(4.2, 3.8), layout="constrained")[1]
     if title:
         ax.set_title(title, color=INK)
@@ -139,7 +138,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
             case Bar((left, right), (low, high), color):
                 # A thin border: without it a viewer shows the paper between two bars.
                 size = (right - left, high - low)
-                ax.add_patch(Rectangle((left, low), *size, color=THEME.get(color, color), linewidth=0.3))
+                ax.add_patch(rectangle((left, low), *size, color=THEME.get(color, color), linewidth=0.3))
             case Text(a, b, text, anchor, (right, down)):
                 offset = (0.75 * right, -0.75 * down)
                 ax.annotate(text, (a, b), offset, ha=sides[anchor], **TEXT)

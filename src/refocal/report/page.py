@@ -6,38 +6,45 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any
-
-from markupsafe import Markup
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
-from refocal.errors import DataError, ShapeError
+from refocal.errors import DataError, ShapeError, need
 from refocal.evaluate import Evaluation, check_requirements, standards, summary
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.backtest import Backtest
 from refocal.report import charts, details
 from refocal.shift.shares import Adaptation
 
-ENVIRONMENT = environment("report/templates")
-# What the templates read an evaluation with.
-ENVIRONMENT.globals |= {
-    "charts": charts,
-    "details": details,
-    "refocal": refocal,
-    "standards": standards,
-    "summary": summary,
-}
-ENVIRONMENT.filters |= {
-    "capital": summary.capital,
-    "interval_percent": summary.interval_percent,
-    "is_off": summary.is_off,
-    "percent": summary.percent,
-    "quoted": shlex.quote,
-    # No line ends between a number and its percent sign.
-    "unbroken": lambda text: text.replace(" %", "\u00a0%"),
-}
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+@cache
+def templates() -> Environment:
+    """The templates of the pages, with what they read an evaluation with."""
+    made = environment("report/templates")
+    made.globals |= {
+        "charts": charts,
+        "details": details,
+        "refocal": refocal,
+        "standards": standards,
+        "summary": summary,
+    }
+    made.filters |= {
+        "capital": summary.capital,
+        "interval_percent": summary.interval_percent,
+        "is_off": summary.is_off,
+        "percent": summary.percent,
+        "quoted": shlex.quote,
+        # No line ends between a number and its percent sign.
+        "unbroken": lambda text: text.replace(" %", "\u00a0%"),
+    }
+    return made
 
 
 def write_report(
@@ -163,7 +170,7 @@ def notebook_view(evaluation: Evaluation) -> str:
 
 def fill(template: str, **values: Any) -> str:
     """A page of `templates` with values; text is escaped, Markup is not."""
-    return ENVIRONMENT.get_template(template).render(contents=[], **values) + "\n"
+    return templates().get_template(template).render(contents=[], **values) + "\n"
 
 
 def notes_html(text: str) -> Markup:
@@ -172,9 +179,10 @@ def notes_html(text: str) -> Markup:
     >>> notes_html("**Trained** on <b>May</b> data.")
     Markup('<p><strong>Trained</strong> on &lt;b&gt;May&lt;/b&gt; data.</p>\n')
     """
-    from markdown_it import MarkdownIt
+    markdown = need("markdown_it", "cli", "The notes of a report").MarkdownIt("js-default", {"linkify": False})
+    from markupsafe import Markup
 
-    html = MarkdownIt("js-default", {"linkify": False}).disable("image").render(text)
+    html = markdown.disable("image").render(text)
     # The page has the only heading of the first level.
     below = re.sub(r"<(/?)h([1-5])>", lambda tag: f"<{tag[1]}h{int(tag[2]) + 1}>", html)
     return Markup(below)  # noqa: S704, markdown-it has escaped what stays text

@@ -14,14 +14,13 @@ from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
-    check_class_names,
-    check_label_order,
     check_marks,
     distinct_labels,
     label_key,
@@ -29,7 +28,6 @@ from refocal.rows.labels import (
     order_with_positive,
     raw_labels,
     resolve,
-    shared_beginning,
 )
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error

@@ -11,7 +11,6 @@ of two classes moves columns and labels together.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Flags, Indices, as_array, masked_error, namespace, to_numpy
 from refocal._validation import IGNORED, check_shape
 from refocal.errors import LabelError, ParameterError, Remedy, ShapeError
+from refocal.rows.class_names import shared_beginning
 
 IgnoreIndex = int | Sequence[int] | None
 """What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
@@ -31,10 +31,6 @@ LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
-# Beginnings of names that say that columns are scores, as refocal.io looks for them.
-_SCORES = "logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class"
-_SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
-_NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 _BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 
@@ -579,43 +575,30 @@ def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, functio
     return kept
 
 
-def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-    """The names of the columns as text, if there is a different one for each; None if they have none."""
-    if names is None:
-        return None
-    if isinstance(names, (str, bytes, set, frozenset, Mapping)):
-        expected = "a sequence of names, in the order of the columns"
-        raise ParameterError("class_names", function, expected=expected, got=f"a {type(names).__name__}")
-    texts = tuple(str(name) for name in names)
-    if not len(texts) == len(set(texts)) == n_classes:
-        expected = f"{n_classes} different names, one for each column"
-        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(texts))} different ones")
-    # A beginning that says that columns are scores, as in logit_cat, is no part of their names.
-    shared = os.path.commonprefix(texts)  # noqa: RUF071 - names, not paths
-    of_scores = _SAYS_SCORES.match(shared)
-    if of_scores is None or len(texts) < 2:
-        return texts
-    return tuple(text[of_scores.end() :] for text in texts)
+def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
+    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
 
+    Others, which have no keys, are returned as they are: they are in the order of the classes.
 
-def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
-    """The positions of the columns `wanted` among `names`; None if the order is the same, or there are no names.
-
-    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
-    array([1, 0])
+    >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
+    [0.7, 0.3]
     """
-    if names is None or wanted is None:
-        return None
-    given = [str(name) for name in names]
-    texts = [str(name) for name in wanted]
-    if given == texts:
-        return None
-    if sorted(given) != sorted(texts):
-        strangers = [name for name in given if name not in texts] or [name for name in texts if name not in given]
-        got = f"{strangers[0]!r} in one of them only"
-        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
-    position = {name: i for i, name in enumerate(given)}
-    return np.array([position[name] for name in texts])
+    has_index = getattr(values, "ndim", 0) == 1 and hasattr(values, "index")
+    if not has_index and not isinstance(values, Mapping):
+        return values
+    keys = [*(values.index if has_index else values)]
+    numbers = [*(values if has_index else values.values())]
+    expected = f"of the classes {_listed(names)}, each once"
+    if len(keys) != len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys) or 'none'}")
+    try:
+        label_map = LabelRule(len(names), tuple(names), argument=argument, function=function).decide(keys)
+    except LabelError:
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}") from None
+    number_of = {label_map.column(key): number for key, number in zip(keys, numbers, strict=True)}
+    if len(number_of) < len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}")
+    return [number_of[i] for i in range(len(names))]
 
 
 def check_targets(
@@ -635,59 +618,3 @@ def check_targets(
         raise rule.outside(int(distinct[0]), int(distinct[-1]))
     numbers[known] = LabelMap(2, None).numbers(target[known])
     return numbers, known
-
-
-def shared_beginning(columns: Sequence[Any]) -> int:
-    """How many letters up to a separator all names share, as in logit_cat, logit_dog; 0 for a single name.
-
-    A beginning that says that columns are scores ends at its separator: p_new_york and p_new_jersey are new_york and
-    new_jersey; before numbers it needs none: p0 and p1 are 0 and 1. Numbers such as 2.0 and 2.1 share none.
-    """
-    if len(columns) < 2 or not all(isinstance(name, str) for name in columns):
-        return 0
-    shared: str = os.path.commonprefix(list(columns))  # noqa: RUF071 - names, not paths
-    of_scores = _SAYS_SCORES.match(shared)
-    if of_scores:
-        return of_scores.end()
-    numbered = [_NUMBERED_SCORES.fullmatch(name) for name in columns]
-    words = {match.group(1) for match in numbered if match is not None}
-    if None not in numbered and len(words) == 1:
-        return len(words.pop())
-    if all(_is_number(name) for name in columns):
-        return 0
-    return max(shared.rfind(separator) + 1 for separator in "_.: ")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def check_label_order(
-    of_scores: Sequence[Any] | None, of_labels: Sequence[Any] | None, argument: str, function: str
-) -> None:
-    """Columns of several labels per row that are called as those of the scores must be in their order.
-
-    What names share at the beginning is no part of them: score_cat belongs to label_cat.
-    """
-    if of_scores is None or of_labels is None:
-        return
-    position = {name: i for i, name in enumerate(differing_ends(of_scores))}
-    for i, name in enumerate(differing_ends(of_labels)):
-        if position.get(name, i) != i:
-            expected = f"of columns in the order of those of the scores, {str(of_labels[i])!r} at {position[name]}"
-            raise ShapeError(argument, function, expected=expected, got=f"{str(of_labels[i])!r} at {i}")
-
-
-def differing_ends(columns: Sequence[Any]) -> list[str]:
-    """What follows the letters that all names share, which tells to which scores labels belong.
-
-    >>> differing_ends(["score_new_york", "score_new_jersey"]), differing_ends(["label_new_york", "label_new_jersey"])
-    (['york', 'jersey'], ['york', 'jersey'])
-    """
-    names = [str(name) for name in columns]
-    shared = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 - names, not paths
-    return [name[len(shared) :] for name in names]

@@ -28,7 +28,8 @@ from refocal._groups import Groups, as_groups
 from refocal._validation import check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.maps.softmax import log_softmax
-from refocal.rows.labels import IgnoreIndex, LabelMap, column_order
+from refocal.rows.class_names import column_order
+from refocal.rows.labels import IgnoreIndex, LabelMap
 from refocal.rows.scores import model_log_probabilities
 
 

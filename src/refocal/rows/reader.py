@@ -29,11 +29,11 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, InputError, LabelError, ParameterError, Remedy, ShapeError
+from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
     are_marks,
-    column_order,
     label_key,
     missing_label,
     order_with_positive,

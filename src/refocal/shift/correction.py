@@ -15,14 +15,24 @@ from typing import Any, Self
 
 import numpy as np
 
-from refocal._arrays import Indices, Matrix, Vector
-from refocal._validation import check_number
+from refocal._arrays import Indices, Matrix, Vector, to_numpy
+from refocal._clusters import as_clusters
+from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import ShapeError
 from refocal.maps.steps import Offset, Temperature
-from refocal.rows import Predictions
+from refocal.rows.gate import Arguments
 from refocal.shift.belief import softmax
-from refocal.shift.rows import check_plain, followed_by, labels_of, log_probabilities
+from refocal.shift.rows import (
+    SMALLEST_LOG_P,
+    check_changeable,
+    followed_by,
+    labelled,
+    labels_of,
+    log_probabilities,
+    read_labelled,
+    weight_in_rows,
+)
 
 # A slope is at least this: probabilities are not turned round.
 LEAST_SLOPE = 0.05
@@ -37,7 +47,9 @@ class Prior:
     """How far the intercepts and the slope may be expected to have moved, as standard deviations."""
 
     intercept: float = 0.5
+    """Of each class, in log-odds."""
     slope: float = 0.25
+    """Around 1."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,9 @@ class Correction:
     """
 
     slope: float
+    """Below 1 the probabilities were too extreme."""
     intercept: Vector
+    """Of each class, in log-odds; their mean is 0."""
 
     @classmethod
     def none(cls, n_classes: int) -> Correction:
@@ -143,11 +157,11 @@ def log_likelihood_derivatives(x: Vector, log_p: Matrix, labels: Indices, weight
     return gradient, information
 
 
-def design_effect(log_p: Matrix, labels: Indices, clusters: Indices) -> float:
+def design_effect(log_p: Matrix, labels: Indices, clusters: Indices, weight: Vector | None = None) -> float:
     """The mean of x_t² over clusters, at least 1: how many rows of a cluster are worth an independent one.
 
-    x_t = Σ (y - p) / √Σ p (1 - p) of class 1 of two, or of the top class, less its mean, which is what a correction is
-    for.
+    x_t = Σ w (y - p) / √Σ w p (1 - p) of class 1 of two, or of the top class, less its mean, which is what a correction
+    is for.
     """
     p = np.exp(log_p)
     if p.shape[1] == 2:
@@ -157,8 +171,9 @@ def design_effect(log_p: Matrix, labels: Indices, clusters: Indices) -> float:
         event = p.max(axis=1)
         happened = p.argmax(axis=1) == labels
     n_clusters = int(clusters.max()) + 1
-    residual = np.bincount(clusters, happened - event, n_clusters)
-    variance = np.bincount(clusters, event * (1.0 - event), n_clusters)
+    count = np.ones(len(labels)) if weight is None else weight
+    residual = np.bincount(clusters, count * (happened - event), n_clusters)
+    variance = np.bincount(clusters, count * event * (1.0 - event), n_clusters)
     known = variance > 0.0
     if np.count_nonzero(known) < 2:
         return 1.0
@@ -185,9 +200,9 @@ def update(
     rows : array, data frame or Predictions
         As `predict_proba` takes them; Predictions have their labels.
     labels : array (N,), optional
-        The labels of rows that are no Predictions.
-    clusters : sequence of N, optional
-        The day, or whatever rows share: rows of one cluster count less.
+        The labels of rows that are no Predictions: the calibrator's classes, or column numbers.
+    clusters : array (N,) or data frame of one column, optional
+        The day, or whatever rows share: rows of one cluster count less. By default those of Predictions, if any.
     intercept_only : bool
         Whether the slope stays.
     prior : Prior, optional
@@ -210,42 +225,19 @@ def update(
     True
     """
     function = "update"
-    check_plain(calibrator, function)
+    check_changeable(calibrator, function)
     prior = prior or Prior()
     check_number(prior.intercept, "prior.intercept", function, above=0.0)
     check_number(prior.slope, "prior.slope", function, above=0.0)
-    checked = _labelled(calibrator, rows, labels, function)
+    checked = labelled(calibrator, rows, labels, function)
     log_p = log_probabilities(calibrator, checked, function)
     numbers = labels_of(calibrator, checked, function)
-    weight = checked.weights
-    if clusters is not None:
-        values = np.asarray(clusters)
-        if values.shape != (len(numbers),):
-            raise ShapeError("clusters", function, expected=f"({len(numbers)},)", got=f"shape {values.shape}")
-        codes = np.unique(values, return_inverse=True)[1]
-        weight = weight / design_effect(log_p, numbers, codes)
+    weight = weight_in_rows(checked)
+    of_rows = checked.clusters if clusters is None else as_clusters(clusters, len(checked), function).numbers
+    if of_rows is not None:
+        weight = weight / design_effect(log_p, numbers, of_rows, weight)
     start = Correction.none(log_p.shape[1])
     return fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only).behind(calibrator)
-
-
-def _labelled(calibrator: Calibrator, rows: Any, labels: Any, function: str) -> Predictions:
-    """Rows with labels, read by the gate as those of any other function."""
-    if isinstance(rows, Predictions):
-        if labels is not None:
-            expected = "left out where the rows are Predictions, which have their own"
-            raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
-        return rows
-    if labels is None:
-        raise ParameterError("labels", function, expected="given where the rows are no Predictions", got="None")
-    made = {
-        "logits": Predictions.from_logits,
-        "log-odds": Predictions.from_log_odds,
-        "probabilities": Predictions.from_probabilities,
-    }
-    names = None
-    if calibrator.classes_.dtype.kind not in "iub":
-        names = tuple(str(name) for name in calibrator.classes_)
-    return made[calibrator.input](rows, labels, class_names=names)
 
 
 @dataclass
@@ -272,14 +264,15 @@ class OnlineUpdate:
     prior: Prior = field(default_factory=Prior)
 
     def __post_init__(self) -> None:
+        check_integer(self.n_classes, "n_classes", "OnlineUpdate", least=2)
         check_number(self.half_life, "half_life", "OnlineUpdate", above=0.0)
         variances = [self.prior.intercept**2] * self.n_classes + [self.prior.slope**2]
         self._prior_precision: Matrix = np.diag(1.0 / np.array(variances))
         self._centre: Vector = np.append(np.zeros(self.n_classes), 1.0)
         self._mean = self._centre.copy()
         self._precision = self._prior_precision.copy()
-        self._squares = 1.0
-        self._count = 1.0
+        self._squares = 0.0
+        self._count = 0.0
         self._last_x: float | None = None
 
     @property
@@ -288,38 +281,49 @@ class OnlineUpdate:
         intercept = self._mean[: self.n_classes]
         return Correction(max(float(self._mean[self.n_classes]), LEAST_SLOPE), intercept - intercept.mean())
 
-    def partial_fit(self, log_p: Matrix, labels: Indices) -> Self:
-        """A batch of log-probabilities of the calibrator and their labels."""
-        if len(labels) == 0:
+    def partial_fit(self, log_p: Any, labels: Any, sample_weight: Any = None) -> Self:
+        """A batch of log-probabilities (N, C) of the calibrator, their labels, and their weights, as in fits."""
+        if np.size(labels) == 0:
             return self
+        function = "OnlineUpdate.partial_fit"
+        if np.ndim(log_p) != 2 or np.shape(log_p)[1] != self.n_classes:
+            expected = f"of shape (N, {self.n_classes}), a column for each class"
+            raise ShapeError("log_p", function, expected=expected, got=f"shape {np.shape(log_p)}")
+        rows = read_labelled(log_p, labels, "logits", Arguments("log_p", "labels"), function, weight=sample_weight)
+        values = np.maximum(np.asarray(to_numpy(rows.values), dtype=np.float64), SMALLEST_LOG_P)
+        self._observe(values, rows.labels, weight_in_rows(rows))
+        return self
+
+    def _observe(self, log_p: Matrix, labels: Indices, weight: Vector) -> None:
+        """The posterior after a batch of checked rows."""
         kept = 0.5 ** (1.0 / self.half_life)
         weighted = kept * self._precision @ self._mean + (1.0 - kept) * self._prior_precision @ self._centre
         precision = kept * self._precision + (1.0 - kept) * self._prior_precision
         mean = np.linalg.solve(precision, weighted)
         corrected = self.correction.apply(log_p)
-        x = _standardised_events(corrected, labels)
-        if self._last_x is not None:
-            # Half the squared difference of neighbours, which a lasting bias does not raise.
-            self._count = kept * self._count + 1.0
-            self._squares = kept * self._squares + 0.5 * (x - self._last_x) ** 2
+        x = _standardised_events(corrected, labels, weight)
+        # Half the squared difference of neighbours, which a lasting bias does not raise. The first batch has none: its
+        # own square is more than its design effect if there is a bias, and the batches after it correct that.
+        square = x**2 if self._last_x is None else 0.5 * (x - self._last_x) ** 2
+        self._count = kept * self._count + 1.0
+        self._squares = kept * self._squares + square
         self._last_x = x
         effect = max(1.0, self._squares / self._count)
         point = mean.copy()
         n = self.n_classes
         for _ in range(3):
-            gradient, information = log_likelihood_derivatives(point, log_p, labels, np.ones(len(labels)))
+            gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
             posterior = precision + information / effect
             point = point + np.linalg.solve(posterior, gradient / effect - precision @ (point - mean))
             point[n] = max(point[n], LEAST_SLOPE)
         self._mean = point
         self._precision = posterior
-        return self
 
 
-def _standardised_events(log_p: Matrix, labels: Indices) -> float:
+def _standardised_events(log_p: Matrix, labels: Indices, weight: Vector) -> float:
     """X of a batch: class 1 of two, or the top class."""
     p = np.exp(log_p)
     event = p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
     happened = labels == 1 if p.shape[1] == 2 else p.argmax(axis=1) == labels
-    variance = float(np.sum(event * (1.0 - event)))
-    return float(np.sum(happened - event)) / math.sqrt(max(variance, 1e-12))
+    variance = float(weight @ (event * (1.0 - event)))
+    return float(weight @ (happened - event)) / math.sqrt(max(variance, 1e-12))

@@ -9,19 +9,20 @@ not show: where what a row looks like says something else about its class than i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Matrix
+from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
 from refocal.errors import ShapeError
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
-from refocal.shift.rows import log_probabilities
+from refocal.shift.rows import log_probabilities, weight_of_unlabelled
 
 N_REPLICATES = 200
 ASSUMES = (
@@ -35,9 +36,13 @@ class Performance:
     """Expected measures of some rows without labels, each with an interval for what labels would show."""
 
     n_rows: int
+    """The rows without labels."""
     accuracy: Interval
+    """Of the predicted classes."""
     log_loss: Interval
+    """Of the probabilities, in nats a row."""
     brier_score: Interval
+    """Of two classes the mean of (p - y)², of more the sum over classes."""
     roc_auc: Interval | None
     """Of two classes."""
     cost: Interval | None
@@ -45,6 +50,7 @@ class Performance:
     confusion: tuple[tuple[float, ...], ...]
     """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
     assumes: str = ASSUMES
+    """What must hold for all of this."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -61,7 +67,7 @@ def estimate_performance(
     calibrator : Calibrator
         Fitted, perhaps adapted to these rows before.
     rows : array, data frame or Predictions
-        As `predict_proba` takes them; labels of Predictions are not looked at.
+        As `predict_proba` takes them; labels of Predictions are not looked at, and their weights count.
     costs : array (C, actions), optional
         The cost of each action for each class.
     level : float
@@ -84,44 +90,61 @@ def estimate_performance(
     check_number(level, "level", "estimate_performance", above=0.0, below=1.0)
     log_p = log_probabilities(calibrator, rows, "estimate_performance")
     n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
-    return performance_of(log_p, n_fit, costs, level, seed)
+    weight = weight_of_unlabelled(rows, "estimate_performance")
+    return performance_of(log_p, n_fit, costs, level, seed, weight=weight)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What the probabilities (N, C) of some rows may be instead of those that are used."""
+
+    draws: Iterable[Matrix]
+    """Replicates: their scatter is the error of an estimate, besides the chance of labels."""
+    mean: Matrix
+    """The best guess, of which a measure is expected."""
+    alternative: Matrix | None = None
+    """Another guess that the rows do not exclude: the distance to it is an error too."""
 
 
 def performance_of(
-    log_p: Matrix, n_fit: float, costs: Any, level: float, seed: int, replicates: list[Matrix] | None = None
+    log_p: Matrix,
+    n_fit: float,
+    costs: Any,
+    level: float,
+    seed: int,
+    belief: Belief | None = None,
+    weight: Vector | None = None,
 ) -> Performance:
-    """The same of log-probabilities; `replicates` of them stand for the error of the calibration, if given."""
+    """The same of log-probabilities; by default the belief is that they have the error of a calibration."""
     rng = np.random.default_rng(seed)
     n, n_classes = log_p.shape
+    count = np.ones(n) if weight is None else weight
+    share = count / count.sum()
     p = np.exp(log_p)
     table = None if costs is None else np.asarray(costs, dtype=np.float64)
     if table is not None and (table.ndim != 2 or len(table) != n_classes):
         expected = f"of shape ({n_classes}, actions), a row for each class"
         raise ShapeError("costs", "estimate_performance", expected=expected, got=f"shape {table.shape}")
-    if replicates is None:
-        intercept, slope = replicate_parameters(log_p, np.ones(n), n_fit, N_REPLICATES, rng)
-        replicates = [
-            np.log(np.maximum(softmax((1.0 + b) * log_p + a), 1e-300)) for a, b in zip(intercept, slope, strict=True)
-        ]
+    if belief is None:
+        belief = _belief_of_calibration(log_p, count, n_fit, rng)
     predicted = p.argmax(axis=1)
     action = None if table is None else np.argmin(p @ table, axis=1)
     drawn: dict[str, list[float]] = {}
-    beliefs: dict[str, list[float]] = {}
-    for log_q in replicates:
-        q = np.exp(log_q)
+    for q in belief.draws:
         labels = _drawn_labels(q, rng)
-        for name, value in _measures(log_p, p, labels, predicted, table, action).items():
+        for name, value in _measures(log_p, p, labels, share, predicted, table, action).items():
             drawn.setdefault(name, []).append(value)
-        for name, value in _expected(log_p, p, q, predicted, table, action).items():
-            beliefs.setdefault(name, []).append(value)
+    expectation = _expected(log_p, p, belief.mean, share, predicted, table, action)
+    of_alternative = expectation
+    if belief.alternative is not None:
+        of_alternative = _expected(log_p, p, belief.alternative, share, predicted, table, action)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
-        confusion[:, k] = p[predicted == k].sum(axis=0) / n
+        confusion[:, k] = share[predicted == k] @ p[predicted == k]
 
     def interval(name: str) -> Interval:
-        error = float(np.std(drawn[name]))
-        # Over the replicates, since the largest of several probabilities is too large on average.
-        value = float(np.mean(beliefs[name]))
+        value = expectation[name]
+        error = math.hypot(float(np.std(drawn[name])), of_alternative[name] - value)
         largest = math.inf if name in ("log_loss", "cost") else 1.0
         smallest = -math.inf if name == "cost" else 0.0
         return normal_interval(value, error, level, (smallest, largest))
@@ -137,6 +160,22 @@ def performance_of(
     )
 
 
+def _belief_of_calibration(log_p: Matrix, count: Vector, n_fit: float, rng: np.random.Generator) -> Belief:
+    """That a calibrator of `n_fit` rows like these may be wrong.
+
+    The mean is over the replicates, since the largest of several probabilities is too large on average.
+    """
+    intercept, slope = replicate_parameters(log_p, count, n_fit, N_REPLICATES, rng)
+
+    def probabilities(i: int) -> Matrix:
+        return softmax((1.0 + slope[i]) * log_p + intercept[i])
+
+    mean = np.zeros_like(log_p)
+    for i in range(N_REPLICATES):
+        mean += probabilities(i) / N_REPLICATES
+    return Belief((probabilities(i) for i in range(N_REPLICATES)), mean)
+
+
 def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:
     """A label of each row, drawn from its probabilities."""
     drawn = (p.cumsum(axis=1) < rng.random((len(p), 1)) * p.sum(axis=1, keepdims=True)).sum(axis=1)
@@ -144,47 +183,56 @@ def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _measures(
-    log_p: Matrix, p: Matrix, labels: NDArray[np.int64], predicted: Any, table: Matrix | None, action: Any
+    log_p: Matrix,
+    p: Matrix,
+    labels: NDArray[np.int64],
+    share: Vector,
+    predicted: Any,
+    table: Matrix | None,
+    action: Any,
 ) -> dict[str, float]:
-    """The measures of labelled rows."""
+    """The measures of labelled rows, of which each has its share of the weight."""
     rows = np.arange(len(p))
     of_label = p[rows, labels]
     # Σ_k (p_k - y_k)² = Σ p² - 2 p_y + 1, of two classes half of it.
     squares = np.sum(p**2, axis=1) - 2.0 * of_label + 1.0
     measured = {
-        "accuracy": float(np.mean(predicted == labels)),
-        "log_loss": -float(np.mean(log_p[rows, labels])),
-        "brier_score": float(np.mean(squares)) * (0.5 if p.shape[1] == 2 else 1.0),
+        "accuracy": float(share @ (predicted == labels)),
+        "log_loss": -float(share @ log_p[rows, labels]),
+        "brier_score": float(share @ squares) * (0.5 if p.shape[1] == 2 else 1.0),
     }
     if p.shape[1] == 2:
-        measured["roc_auc"] = _auc(p[:, 1], labels.astype(np.float64))
+        measured["roc_auc"] = _auc(p[:, 1], labels.astype(np.float64), share)
     if table is not None:
-        measured["cost"] = float(np.mean(table[labels, action]))
+        measured["cost"] = float(share @ table[labels, action])
     return measured
 
 
 def _expected(
-    log_p: Matrix, p: Matrix, q: Matrix, predicted: Any, table: Matrix | None, action: Any
+    log_p: Matrix, p: Matrix, q: Matrix, share: Vector, predicted: Any, table: Matrix | None, action: Any
 ) -> dict[str, float]:
     """The expectations of the same over labels drawn from q."""
     rows = np.arange(len(p))
     expected = {
-        "accuracy": float(np.mean(q[rows, predicted])),
-        "log_loss": -float(np.mean(np.sum(q * log_p, axis=1))),
-        "brier_score": float(np.mean(1.0 + np.sum(p**2 - 2.0 * q * p, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
+        "accuracy": float(share @ q[rows, predicted]),
+        "log_loss": -float(share @ np.sum(q * log_p, axis=1)),
+        "brier_score": float(share @ (1.0 + np.sum(p**2 - 2.0 * q * p, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
     }
     if table is not None:
-        expected["cost"] = float(np.mean((q @ table)[rows, action]))
+        expected["cost"] = float(share @ (q @ table)[rows, action])
     if p.shape[1] == 2:
-        expected["roc_auc"] = _auc(p[:, 1], q[:, 1])
+        expected["roc_auc"] = _auc(p[:, 1], q[:, 1], share)
     return expected
 
 
-def _auc(score: Any, weight_of_events: Any) -> float:
-    """The probability that an event has a larger score than another row, ties half; rows count as events in part."""
+def _auc(score: Any, probability: Any, share: Any = 1.0) -> float:
+    """The probability that an event has a larger score than another row, ties half.
+
+    A row is an event with its probability, and counts by its share of the weight.
+    """
     distinct, index = np.unique(score, return_inverse=True)
-    events = np.bincount(index, weight_of_events, len(distinct))
-    others = np.bincount(index, 1.0 - weight_of_events, len(distinct))
+    events = np.bincount(index, share * probability, len(distinct))
+    others = np.bincount(index, share * (1.0 - probability), len(distinct))
     total = float(events.sum() * others.sum())
     if total <= 0.0:
         return float("nan")

@@ -1,4 +1,4 @@
-"""Rows without labels, and the calibrators that can be followed by further steps."""
+"""Rows as the functions of this subpackage take them, and the calibrators that can be followed by further steps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Matrix, to_numpy
-from refocal.calibrators import Calibrator
-from refocal.calibrators.class_order import order_of_columns
-from refocal.errors import DataError, UnsupportedError
+from refocal._arrays import Indices, Matrix, Vector, to_numpy
+from refocal.calibrators import Calibrator, PredictionSets, VennAbersCalibration
+from refocal.calibrators.class_order import named_classes, order_for
+from refocal.engine.dataset import weight_unit
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
 from refocal.rows import Predictions
+from refocal.rows.gate import Arguments, read_rows
 
 # Log-probabilities below this count as this: sums of them stay finite.
 SMALLEST_LOG_P = -80.0
@@ -28,10 +30,53 @@ def log_probabilities(calibrator: Calibrator, rows: Any, function: str) -> Matri
     return np.maximum(log_p, SMALLEST_LOG_P)
 
 
-def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Any:
+def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
     """The labels of rows as positions of the calibrator's classes."""
-    order = order_of_columns(calibrator, rows.class_names, function)
+    order = order_for(calibrator, rows, function)
     return rows.labels if order is None else np.argsort(order)[rows.labels]
+
+
+def labelled(calibrator: Calibrator, rows: Any, labels: Any, function: str) -> Predictions:
+    """Rows with labels, which are matched with the names of the calibrator's classes, numbers too."""
+    if isinstance(rows, Predictions):
+        if labels is not None:
+            expected = "left out where the rows are Predictions, which have their own"
+            raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
+        return rows
+    if labels is None:
+        raise ParameterError("labels", function, expected="given where the rows are no Predictions", got="None")
+    return read_labelled(
+        rows, labels, calibrator.input, Arguments("rows", "labels"), function, class_names=named_classes(calibrator)
+    )
+
+
+def read_labelled(values: Any, labels: Any, kind: str, names: Arguments, function: str, **options: Any) -> Predictions:
+    """Rows with labels; an error names what a caller can do about them, who has no options of Predictions."""
+    try:
+        return read_rows(values, labels, kind, names=names, function=function, **options)
+    except LabelError as error:
+        if error.remedy is None:
+            raise
+        remedy = Remedy.READ_PREDICTIONS
+        raise LabelError(error.argument, error.function, error.expected, error.got, remedy) from None
+
+
+def weight_in_rows(rows: Predictions) -> Vector:
+    """The weight of each row as a number of equal rows, as in fits: those of a mean below 1 have a mean of 1."""
+    weight = rows.weights
+    return weight * weight_unit(float(weight.sum()), len(weight))
+
+
+def weight_of_unlabelled(rows: Any, function: str) -> Vector | None:
+    """The weights of rows without labels; None where all count alike, as those of arrays do.
+
+    Rows of one cluster are taken for independent ones, which is said.
+    """
+    if not isinstance(rows, Predictions):
+        return None
+    if rows.clusters is not None:
+        warn(InputWarning("rows of one cluster count as independent: intervals are too narrow.", function=function))
+    return rows.weight
 
 
 def check_plain(calibrator: Calibrator, function: str) -> None:
@@ -40,6 +85,17 @@ def check_plain(calibrator: Calibrator, function: str) -> None:
     if not has_chain or type(calibrator).predict_log_proba is not Calibrator.predict_log_proba:
         name = type(calibrator).__name__
         raise UnsupportedError(f"{function} needs a fitted calibrator that is one chain of steps; {name} is not.")
+
+
+def check_changeable(calibrator: Calibrator, function: str) -> None:
+    """Refuse also calibrators of which more than the chain would have to change."""
+    check_plain(calibrator, function)
+    if isinstance(calibrator, (PredictionSets, VennAbersCalibration)):
+        kept = "threshold" if isinstance(calibrator, PredictionSets) else "interval"
+        raise UnsupportedError(
+            f"{function} is not possible: the {kept} of {type(calibrator).__name__} belongs to the old scores. Adapt "
+            "or update the calibrator before it, and fit it again on labelled new rows."
+        )
 
 
 def followed_by(calibrator: Calibrator, steps: tuple[Step, ...], notes: dict[str, Any]) -> Calibrator:

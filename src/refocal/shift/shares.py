@@ -5,8 +5,9 @@ Under label shift the shares π⁰ of the classes change to π, and what the row
     p'_k ∝ p_k π_k / π⁰_k
 
 are the new probabilities, and the π of largest likelihood is a fixed point, π = mean p' (Saerens, Latinne and
-Decaestecker 2002). A prior worth a row of each class holds π near π⁰. Whether label shift fits is tested: the labelled
-rows of the fit, weighted by π/π⁰, must have the scores of the new rows.
+Decaestecker 2002). A prior worth a row of each class holds π near π⁰, and the calibrator is adapted by no more than the
+rows are evidence for. Whether label shift fits is tested: the labelled rows of the fit, weighted by π/π⁰, must have the
+scores of the new rows.
 """
 
 from __future__ import annotations
@@ -15,62 +16,74 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Matrix, Vector
+from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import named_classes
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
+from refocal.rows.labels import in_order_of_classes
 from refocal.shift.belief import replicate_parameters, softmax
-from refocal.shift.performance import Performance, performance_of
-from refocal.shift.rows import check_plain, followed_by, labels_of, log_probabilities
+from refocal.shift.label_shift import LabelShiftTest, label_shift_test
+from refocal.shift.likelihood import (
+    PRIOR_ROWS,
+    TOLERANCE_OF_REPLICATES,
+    ShareEvidence,
+    effective_weight,
+    likely_shares,
+    share_evidence,
+)
+from refocal.shift.performance import Belief, Performance, performance_of
+from refocal.shift.rows import (
+    check_changeable,
+    followed_by,
+    labels_of,
+    log_probabilities,
+    weight_in_rows,
+    weight_of_unlabelled,
+)
 
-# The weight of the prior on the shares of the fit, in rows for each class. With one row in all, 1,000 rows of 100
-# classes were worse off adapted than not; benchmarks/results/adapt.md has the present figures.
-PRIOR_ROWS = 1.0
-# The change of any share that ends the iterations, and their largest number.
-TOLERANCE = 1e-7
-MOST_STEPS = 2_000
-# Replicates, which scatter by more, begin at the shares of the rows and end sooner.
-TOLERANCE_OF_REPLICATES = 1e-4
 # No class has a share of 0: a class without rows in the fit had half a row.
 LEAST_ROWS = 0.5
-# Label shift is rejected where the test's p-value is below this; 1 in 50 adaptations that fit are refused.
-LEVEL_OF_TEST = 0.02
 N_REPLICATES = 200
-
-
-@dataclass(frozen=True)
-class LabelShiftTest:
-    """Whether new class shares explain the new scores."""
-
-    p_value: float
-    statistic: float
-    n_bins: int
-    rejects: bool
 
 
 @dataclass(frozen=True)
 class Adaptation:
     """New class shares with intervals, what to expect with them, and whether they explain the rows.
 
-    `refused` says why the calibrator was left as it was; it is empty where it was adapted.
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+    >>> calibrator = TemperatureScaling().fit(logits, np.arange(300) % 2)
+    >>> _, result = calibrator.adapt(shares=[0.9, 0.1])
+    >>> result.shares_of_fit, result.shares
+    ((0.5, 0.5), (0.9, 0.1))
     """
 
     classes: tuple[str, ...]
+    """Their names, in the order of the shares."""
     shares_of_fit: tuple[float, ...]
+    """The class shares that the calibrator was fitted with."""
     shares: tuple[float, ...]
+    """Those that it was adapted to."""
     low: tuple[float, ...]
+    """The lower ends of the intervals of the shares."""
     high: tuple[float, ...]
+    """The upper ends."""
     level: float
+    """Of the intervals."""
     n_rows: int
+    """The rows without labels."""
     performance: Performance | None
     """Of the returned calibrator on these rows; None where no rows were given."""
     label_shift: LabelShiftTest | None
     """None where the rows of the fit were not given."""
+    evidence: ShareEvidence | None = None
+    """For other shares than those of the fit: without it the calibrator stays as it was. None for known shares."""
     refused: str = ""
+    """Why the calibrator was left as it was: something else than shares has changed. Empty otherwise."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -91,17 +104,20 @@ def adapt(
 ) -> tuple[Calibrator, Adaptation]:
     """A calibrator for new class shares, and what is known about them; see `Calibrator.adapt`.
 
+    The shares move from those of the fit only so far as the rows are evidence for others (`Adaptation.evidence`).
+
     Parameters
     ----------
     calibrator : Calibrator
         Fitted.
     rows : array, data frame or Predictions, optional
-        New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at.
-    shares : sequence or mapping, optional
+        New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at; weights say
+        how many rows each stands for.
+    shares : sequence, mapping or Series, optional
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional
         Labelled rows of the fit, or others of that time. With them it is tested whether label shift fits.
-    shares_of_fit : sequence or mapping, optional
+    shares_of_fit : sequence, mapping or Series, optional
         The shares of the classes in the rows of the fit; by default the calibrator knows them.
     costs : array, optional
         The cost of each action (columns) for each class (rows): the expected cost is in the result.
@@ -127,7 +143,7 @@ def adapt(
     (0.1, 0.09)
     """
     function = f"{type(calibrator).__name__}.adapt"
-    check_plain(calibrator, function)
+    check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     old = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     names = tuple(str(name) for name in calibrator.classes_)
@@ -139,23 +155,40 @@ def adapt(
         if rows is not None:
             log_p = log_probabilities(adapted, rows, function)
             n_rows = len(log_p)
-            performance = performance_of(log_p, _rows_of_fit(calibrator), costs, level, seed)
+            weight = weight_of_unlabelled(rows, function)
+            performance = performance_of(log_p, _rows_of_fit(calibrator), costs, level, seed, weight=weight)
         known = tuple(new.tolist())
-        return adapted, Adaptation(names, tuple(old.tolist()), known, known, known, level, n_rows, performance, None)
+        result = Adaptation(
+            classes=names,
+            shares_of_fit=tuple(old.tolist()),
+            shares=known,
+            low=known,
+            high=known,
+            level=level,
+            n_rows=n_rows,
+            performance=performance,
+            label_shift=None,
+        )
+        return adapted, result
     if rows is None:
         expected = "rows without labels, or give the new shares with shares="
         raise ParameterError("rows", function, expected=expected, got="neither")
     rng = np.random.default_rng(seed)
     log_p = log_probabilities(calibrator, rows, function)
+    weight = effective_weight(weight_of_unlabelled(rows, function), len(log_p))
     p = np.exp(log_p)
-    new = likely_shares(p, old)
+    n_fit = _rows_of_fit(calibrator)
+    likeliest = likely_shares(p, old, weight)
+    evidence = share_evidence(p, old, likeliest, n_fit, weight)
+    new = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, function))
-        test = label_shift_test(reference, labels_of(calibrator, fit_rows, function), p, old, rng)
-    low, high, parameters = _share_intervals(log_p, old, new, _rows_of_fit(calibrator), level, rng)
+        labels = labels_of(calibrator, fit_rows, function)
+        test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
+    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, level, rng)
     refused = ""
-    adapted = _adapted(calibrator, old, new)
+    adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
     if test is not None and test.rejects and not force:
         refused = (
             f"new class shares do not explain the new scores (p = {test.p_value:.3g}): something else has changed, and "
@@ -164,125 +197,22 @@ def adapt(
         adapted = calibrator
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=function))
     used = np.log(p) if refused else np.log(softmax(log_p + np.log(new / old)))
-    replicates = None if refused else _replicated(log_p, parameters)
-    performance = performance_of(used, _rows_of_fit(calibrator), costs, level, seed, replicates)
+    belief = None if refused else _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
+    performance = performance_of(used, n_fit, costs, level, seed, belief, weight)
     result = Adaptation(
         classes=names,
         shares_of_fit=tuple(old.tolist()),
         shares=tuple(new.tolist()),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
+        low=tuple(np.minimum(low, new).tolist()),
+        high=tuple(np.maximum(high, new).tolist()),
         level=level,
         n_rows=len(p),
         performance=performance,
         label_shift=test,
+        evidence=evidence,
         refused=refused,
     )
     return adapted, result
-
-
-def likely_shares(
-    p: Matrix,
-    old: Vector,
-    weight: Vector | None = None,
-    start: Vector | None = None,
-    tolerance: float = TOLERANCE,
-    prior: Vector | None = None,
-) -> Vector:
-    """The shares π of largest posterior: the fixed point of π = (Σ p' + C π⁰) / (N + C), p'_k ∝ p_k π_k/π⁰_k.
-
-    >>> p = np.array([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]])
-    >>> likely_shares(p, np.array([0.5, 0.5])).round(2)
-    array([0.7, 0.3])
-    """
-    if weight is None:
-        weight = np.ones(len(p))
-    if prior is None:
-        prior = PRIOR_ROWS * len(old) * old
-    total = float(weight.sum()) + float(prior.sum())
-    shares = old if start is None else start
-    for _ in range(MOST_STEPS):
-        ratio = shares / old
-        evidence = p @ ratio
-        proposed = (ratio * (p.T @ (weight / evidence)) + prior) / total
-        change = float(np.max(np.abs(proposed - shares)))
-        shares = proposed
-        if change < tolerance:
-            break
-    return shares / float(shares.sum())
-
-
-def label_shift_test(
-    reference: Matrix, labels: Indices, p: Matrix, old: Vector, rng: np.random.Generator, n_draws: int = 99
-) -> LabelShiftTest:
-    """Chi-squared of binned scores: those of new rows, and of labelled rows weighted by π_k/π⁰_k.
-
-    Its distribution if label shift holds is that of draws from the labelled rows, with the shares estimated again from
-    each: half of these rows stand for the new ones, the others for those of the fit.
-    """
-    bins = _Bins(reference)
-    place_of_reference = bins.of(reference)
-    place = bins.of(p)
-    n_classes = reference.shape[1]
-    n = len(p)
-
-    def statistic(new_place: Matrix, new_p: Matrix, known_place: Matrix, known_labels: Indices) -> float:
-        counts = np.bincount(known_labels, minlength=n_classes)
-        shares_known = np.maximum(counts, LEAST_ROWS) / np.maximum(counts, LEAST_ROWS).sum()
-        shares = likely_shares(new_p, shares_known, start=start, tolerance=TOLERANCE_OF_REPLICATES)
-        weight = (shares / shares_known)[known_labels]
-        expected = weight @ known_place / weight.sum()
-        observed = new_place.mean(axis=0)
-        variance_known = weight**2 @ (known_place - expected) ** 2 / weight.sum() ** 2
-        variance = expected * (1.0 - expected) / len(new_p) + variance_known + 1.0 / len(new_p) ** 2
-        return float(np.sum((observed - expected) ** 2 / variance))
-
-    start = likely_shares(p, old)
-    observed = statistic(place, p, place_of_reference, labels)
-    drawn = []
-    by_class = [np.flatnonzero(labels == k) for k in range(n_classes)]
-    present = np.array([len(members) > 1 for members in by_class])
-    weights_of_classes = np.where(present, start, 0.0)
-    weights_of_classes = weights_of_classes / weights_of_classes.sum()
-    for _ in range(n_draws):
-        # New rows and known ones share no row: each class is split at random.
-        is_new = rng.random(len(labels)) < 0.5
-        counts = rng.multinomial(n, weights_of_classes)
-        chosen = []
-        for k in np.flatnonzero(counts):
-            members = by_class[k][is_new[by_class[k]]]
-            members = members if len(members) else by_class[k]
-            chosen.append(rng.choice(members, counts[k]))
-        new_rows = np.concatenate(chosen)
-        others = np.flatnonzero(~is_new)
-        known = rng.choice(others, len(labels)) if len(others) else np.arange(len(labels))
-        drawn.append(
-            statistic(place_of_reference[new_rows], reference[new_rows], place_of_reference[known], labels[known])
-        )
-    p_value = float(1.0 + np.count_nonzero(np.array(drawn) >= observed)) / (1.0 + n_draws)
-    return LabelShiftTest(p_value, observed, place.shape[1], p_value < LEVEL_OF_TEST)
-
-
-class _Bins:
-    """Bins of scores: predicted classes, and quantiles of the confidence; of two classes quantiles of p."""
-
-    def __init__(self, reference: Matrix) -> None:
-        self.n_classes = reference.shape[1]
-        n_bins = 10
-        score = reference[:, 1] if self.n_classes == 2 else reference.max(axis=1)
-        self.edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
-        predicted = np.bincount(reference.argmax(axis=1), minlength=self.n_classes)
-        # Classes that are hardly predicted share a bin.
-        self.common = np.flatnonzero(predicted >= 20)
-
-    def of(self, p: Matrix) -> NDArray[np.float64]:
-        """Which bins each row is in, (N, bins)."""
-        score = p[:, 1] if self.n_classes == 2 else p.max(axis=1)
-        index = np.searchsorted(self.edges, score, side="right")
-        columns = [np.eye(len(self.edges) + 1)[index]]
-        if self.n_classes > 2:
-            columns.append((p.argmax(axis=1)[:, None] == self.common[None, :]).astype(np.float64))
-        return np.concatenate(columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -295,13 +225,19 @@ class _Replicates:
 
 
 def _share_intervals(
-    log_p: Matrix, old: Vector, new: Vector, n_fit: float, level: float, rng: np.random.Generator
+    log_p: Matrix,
+    weight_of_row: Vector,
+    old: Vector,
+    likeliest: Vector,
+    n_fit: float,
+    level: float,
+    rng: np.random.Generator,
 ) -> tuple[Vector, Vector, _Replicates]:
     """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
-    weight_of_fit = 1.0 / (p @ (new / old))
+    weight_of_fit = weight_of_row / (p @ (likeliest / old))
     intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, N_REPLICATES, rng)
     share = weight_of_fit / weight_of_fit.sum()
     shares = np.empty((N_REPLICATES, n_classes))
@@ -313,22 +249,33 @@ def _share_intervals(
         old_i = np.maximum(old_i, 1e-12)
         old_i /= old_i.sum()
         # Random weights of rows and of the prior: a draw from about the posterior (Newton and Raftery 1994).
-        weight = np.asarray(rng.exponential(size=n))
+        weight = weight_of_row * np.asarray(rng.exponential(size=n))
         prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
-        shares[i] = likely_shares(p_i, old_i, weight, new, TOLERANCE_OF_REPLICATES, prior)
+        shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
         log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
-    return np.minimum(low, new), np.maximum(high, new), _Replicates(intercept, slope, log_ratio)
+    return low, high, _Replicates(intercept, slope, log_ratio)
 
 
-def _replicated(log_p: Matrix, replicates: _Replicates) -> list[Matrix]:
-    """The log-probabilities of the replicates, after their own adaptation."""
-    scores = []
-    for i in range(len(replicates.slope)):
-        score = (1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + replicates.log_ratio[i]
-        scores.append(np.log(np.maximum(softmax(score), 1e-300)))
-    return scores
+def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio_of_likeliest: Vector) -> Belief:
+    """What the probabilities of the rows may be: draws of the replicates, their mean, and that of the likeliest shares.
+
+    The mean is over errors of the calibration, with the shares adapted to: those of the replicates have an error of
+    their own, which makes 100 classes look worse on average than they are.
+    """
+    n_replicates = len(replicates.slope)
+
+    def probabilities(i: int, ratio: Vector) -> Matrix:
+        return softmax((1.0 + replicates.slope[i]) * log_p + replicates.intercept[i] + ratio)
+
+    mean = np.zeros_like(log_p)
+    of_likeliest = np.zeros_like(log_p)
+    for i in range(n_replicates):
+        mean += probabilities(i, log_ratio) / n_replicates
+        of_likeliest += probabilities(i, log_ratio_of_likeliest) / n_replicates
+    draws = (probabilities(i, replicates.log_ratio[i]) for i in range(n_replicates))
+    return Belief(draws, mean, of_likeliest)
 
 
 def _adapted(calibrator: Calibrator, old: Vector, new: Vector) -> Calibrator:
@@ -351,7 +298,7 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
             expected = "Predictions, with their labels"
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
         labels = labels_of(calibrator, fit_rows, function)
-        counts = np.bincount(labels, fit_rows.weights, n_classes)
+        counts = np.bincount(labels, weight_in_rows(fit_rows), n_classes)
         counts = np.maximum(counts, LEAST_ROWS)
         return np.asarray(counts / counts.sum())
     known = calibrator.fit_report_.get("class_shares")
@@ -363,16 +310,9 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
 
 
 def _as_shares(given: Any, argument: str, calibrator: Calibrator, function: str) -> Vector:
-    """Shares of all classes, positive and of sum 1; a mapping has them by name."""
-    names = [str(name) for name in calibrator.classes_]
-    if isinstance(given, dict):
-        by_name = {str(name): value for name, value in given.items()}
-        if set(by_name) != set(names):
-            raise ParameterError(
-                argument, function, expected=f"of the classes {', '.join(names)}", got=str(list(by_name))
-            )
-        given = [by_name[name] for name in names]
-    shares = np.asarray(given, dtype=np.float64)
+    """Shares of all classes, positive and of sum 1; a mapping or a Series has them by class."""
+    names = named_classes(calibrator) or [str(name) for name in calibrator.classes_]
+    shares = np.asarray(in_order_of_classes(given, names, argument, function), dtype=np.float64)
     if shares.shape != (len(names),):
         raise ParameterError(argument, function, expected=f"{len(names)} numbers", got=f"shape {shares.shape}")
     if not np.all(shares > 0.0) or abs(float(shares.sum()) - 1.0) > 1e-3:

@@ -1,0 +1,330 @@
+"""Selective prediction: the errors that remain where the most confident rows are predicted and others left out.
+
+Let c be the confidence of a row and e = 1 if its top class is wrong; from the confidence t on the coverage is
+B(t) = P(c ≥ t), the risk A(t)/B(t) with A(t) = P(e, c ≥ t), and the generalised risk A(t). With the confidence t of a
+row drawn at random
+
+    AURC     E[A(t) / B(t)]                     the area under the risk over the coverage (Geifman & El-Yaniv 2017)
+    E-AURC   AURC - (r + (1 - r) log(1 - r))    less that of the best order, for an error rate r (Geifman et al. 2019)
+    AUGRC    E[A(t)], ties by half              the mean rate of errors that are not left out (Traub et al. 2024)
+
+`refocal.decide.automation_curve` has the whole curve, with costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from refocal._arrays import Indices, Vector
+from refocal._validation import check_number
+from refocal.metrics.histogram import ScoreCells
+from refocal.metrics.influence import critical_value, variance_of_mean
+from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.intervals import Interval, number_of, positive_ends, share_ends, wilson
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.two_classes import summary_of
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
+
+__all__ = ["SelectiveRisk", "augrc", "aurc", "coverage_at_risk", "e_aurc", "risk_at_coverage"]
+
+
+def aurc(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
+    """AURC: the error rate of the most confident rows, averaged over how many of them are predicted.
+
+    >>> p = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]
+    >>> aurc([0, 1, 2, 1], p)  # 0, 0, 0 and 1/4
+    0.0625
+    """
+    return _aurc(read_probabilities(y_true, probabilities, sample_weight, "aurc", ignore_index)).value
+
+
+def e_aurc(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
+    """E-AURC: by how much AURC exceeds that of the best order of the rows, with as many errors.
+
+    >>> p = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]
+    >>> round(e_aurc([0, 1, 2, 1], p), 4)  # of few rows the area of the best order is not that of a curve
+    0.0283
+    """
+    return _e_aurc(read_probabilities(y_true, probabilities, sample_weight, "e_aurc", ignore_index)).value
+
+
+def augrc(
+    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
+    """AUGRC: the share of all rows that are predicted and wrong, averaged over how many are predicted.
+
+    >>> p = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]
+    >>> augrc([0, 1, 2, 1], p)  # half of the last row of four is below its own confidence
+    0.03125
+    """
+    return _augrc(read_probabilities(y_true, probabilities, sample_weight, "augrc", ignore_index)).value
+
+
+def _cells(source: Predictions | BlockSums) -> ScoreCells:
+    """The weights of right and wrong rows by rising confidence of the top class."""
+    if isinstance(source, BlockSums):
+        return source.histogram.scores()
+    confidence, right, _ = source.top
+    values = np.unique(confidence)
+    place_of_row = np.searchsorted(values, confidence)
+    of_right = np.bincount(place_of_row, source.weights * right, len(values)).astype(np.float64)
+    of_wrong = np.bincount(place_of_row, source.weights * ~right, len(values)).astype(np.float64)
+    place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
+    return ScoreCells(of_right, of_wrong, np.zeros(len(values), dtype=np.bool_), place)
+
+
+def _aurc(source: Predictions | BlockSums) -> StreamedMetric:
+    """AURC; a row of confidence s moves it by R(s) - AURC + E[1[t ≤ s] (e - R(t)) / B(t)], R being the risk."""
+    cells = _cells(source)
+    total = float(cells.right.sum() + cells.wrong.sum())
+    share = (cells.right + cells.wrong) / total
+    coverage = np.cumsum(share[::-1])[::-1]
+    errors = np.cumsum(cells.wrong[::-1])[::-1] / total
+    risk = _ratio(errors, coverage)
+    value = float(share @ risk)
+    per_coverage = _ratio(share, coverage)
+    sum_per_coverage = np.cumsum(per_coverage)
+    sum_of_risk = np.cumsum(per_coverage * risk)
+    of_right = risk - value - sum_of_risk
+    of_wrong = of_right + sum_per_coverage
+    form = partial(_risk_ends, _n_rows(source))
+    influence = partial(_influence, of_right, of_wrong, cells.place)
+    return StreamedMetric(value, _bound_of_aurc(cells, total), influence=influence, form=form)
+
+
+def _e_aurc(source: Predictions | BlockSums) -> StreamedMetric:
+    """E-AURC; beside its influence on AURC a row has log(1 - r) (e - r) on the area of the best order."""
+    area = _aurc(source)
+    cells = _cells(source)
+    rate = float(cells.wrong.sum() / (cells.right.sum() + cells.wrong.sum()))
+    log_accuracy = math.log1p(-min(rate, 1.0 - 1e-12))
+    best = rate + (1.0 - rate) * log_accuracy
+
+    def influence(rows: Predictions) -> Vector:
+        _, right, _ = rows.top
+        of_area = np.zeros(len(right)) if area.influence is None else area.influence(rows)
+        return np.asarray(of_area + log_accuracy * (~right - rate))
+
+    return StreamedMetric(max(area.value - best, 0.0), area.bound, influence=influence)
+
+
+def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
+    """AUGRC; a row of confidence s moves it by A(s) + e P(t < s) - 2 AUGRC, with ties by half."""
+    cells = _cells(source)
+    total = float(cells.right.sum() + cells.wrong.sum())
+    share = (cells.right + cells.wrong) / total
+    share_wrong = cells.wrong / total
+    errors = np.cumsum(share_wrong[::-1])[::-1] - 0.5 * share_wrong
+    below = np.cumsum(share) - 0.5 * share
+    value = float(share @ errors)
+    of_right = errors - 2.0 * value
+    of_wrong = of_right + below
+    # Pairs within a cell count by half; each may count as none or as one.
+    bound = 0.5 * float((share * share_wrong)[cells.several].sum())
+    influence = partial(_influence, of_right, of_wrong, cells.place)
+    return StreamedMetric(value, bound, influence=influence, form=partial(_risk_ends, _n_rows(source)))
+
+
+def _influence(of_right: Vector, of_wrong: Vector, place: Callable[[Vector], Indices], rows: Predictions) -> Vector:
+    """The influences of rows, which are those of right and of wrong rows at their place."""
+    confidence, right, _ = rows.top
+    place_of_row = place(confidence)
+    return np.where(right, of_right[place_of_row], of_wrong[place_of_row])
+
+
+def _ratio(first: Vector, second: Vector) -> Vector:
+    return np.divide(first, second, out=np.zeros_like(first), where=second > 0.0)
+
+
+def _bound_of_aurc(cells: ScoreCells, total: float) -> float:
+    """A cell counts as rows of one confidence; its wrong rows may all stand before its others, or all after them."""
+    wrong = cells.wrong
+    right = cells.right
+    wrong_above = np.cumsum(wrong[::-1])[::-1] - wrong
+    rows_above = np.cumsum((wrong + right)[::-1])[::-1] - wrong - right
+    counted = _ratio(wrong_above + wrong, rows_above + wrong + right)
+    most = _ratio(wrong_above + wrong, rows_above + wrong)
+    least = _ratio(wrong_above, rows_above + right)
+    off = np.maximum(most - counted, counted - least) * (wrong + right) / total
+    return float(off[cells.several & (wrong > 0.0)].sum())
+
+
+def _n_rows(source: Predictions | BlockSums) -> float:
+    """The effective number of rows."""
+    if isinstance(source, BlockSums):
+        bins = source.bins
+        return float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
+    return float(source.weights.sum() ** 2 / (source.weights @ source.weights))
+
+
+def _risk_ends(
+    n_rows: float, value: float, variance: float, level: float, n_clusters: int | None
+) -> tuple[float, float]:
+    """The interval on the log scale; where no error was seen, up to the error rate that Wilson's interval allows."""
+    if value > 0.0:
+        return positive_ends(value, variance, level, n_clusters)
+    return 0.0, share_ends(n_rows, 0.0, 0.0, level, n_clusters)[1]
+
+
+@dataclass(frozen=True)
+class SelectiveRisk:
+    """The error rate among the rows from a confidence on, and the share of rows that these are.
+
+    >>> found = risk_at_coverage([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3], coverage=0.5)
+    >>> found.coverage, found.threshold, found.risk.value
+    (0.5, 0.8, 0.0)
+    """
+
+    coverage: float
+    threshold: float
+    """The lowest confidence that is predicted."""
+    risk: Interval
+
+
+def risk_at_coverage(
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    coverage: float,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    level: float = 0.95,
+    clusters: Any = None,
+) -> SelectiveRisk:
+    """The error rate if the most confident share of the rows is predicted, with Wilson's interval.
+
+    The interval is for the confidence from which that share of *these* rows lies, as of a threshold that is used from
+    now on. Rows of one confidence are predicted together, so that the coverage may be larger than asked for.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(2000)
+    >>> found = risk_at_coverage((rng.random(2000) < p).astype(int), p, coverage=0.5)
+    >>> found.risk.low < 0.125 < found.risk.high  # rows beyond 1/4 and 3/4
+    True
+    """
+    function = "risk_at_coverage"
+    check_level(level, function)
+    check_number(coverage, "coverage", function, above=0.0, most=1.0)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    curve = _RiskCurve.of(rows, level)
+    rounding = 1e-12
+    place = int(np.searchsorted(curve.coverage, coverage - rounding))
+    return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), curve.interval(place))
+
+
+def coverage_at_risk(
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    risk: float,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    level: float = 0.95,
+    clusters: Any = None,
+) -> Interval:
+    """The largest share of rows, the most confident first, whose error rate is at most `risk`; 0 if there is none.
+
+    The ends of the interval are the largest shares at which the upper and the lower end of the error rate's interval
+    reach `risk`: from the lower end on, the model keeps the promise in all but (1 - level) / 2 of samples.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(5000)
+    >>> found = coverage_at_risk((rng.random(5000) < p).astype(int), p, risk=0.125)
+    >>> found.low < 0.5 < found.high
+    True
+    """
+    function = "coverage_at_risk"
+    check_level(level, function)
+    check_number(risk, "risk", function, least=0.0, most=1.0)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    curve = _RiskCurve.of(rows, level)
+
+    def largest(risks: Vector) -> float:
+        reached = np.flatnonzero(risks <= risk)
+        return float(curve.coverage[reached[-1]]) if len(reached) else 0.0
+
+    value = largest(curve.risk)
+    low = min(largest(curve.high), value)
+    high = max(largest(curve.low), value)
+    error = (high - low) / (2.0 * critical_value(level))
+    return Interval(value, low, high, level, error, 0.0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _RiskCurve:
+    """The error rate over the coverage, at every distinct confidence or at a thousand of them, with intervals."""
+
+    coverage: Vector
+    threshold: Vector
+    risk: Vector
+    low: Vector
+    high: Vector
+    level: float
+
+    @classmethod
+    def of(cls, rows: Predictions, level: float) -> _RiskCurve:
+        """The curve of checked rows."""
+        most_points = 1000 if rows.clusters is None else 200  # of which each is a pass over the rows
+        confidence, right, _ = rows.top
+        order = np.argsort(-confidence, kind="stable")
+        weight = rows.weights[order]
+        is_last = np.append(np.diff(confidence[order]) < 0.0, True)
+        ends = np.flatnonzero(is_last)
+        if len(ends) > most_points:
+            wanted = np.linspace(0, len(ends) - 1, most_points).round().astype(np.int64)
+            ends = ends[np.unique(wanted)]
+        predicted = np.cumsum(weight)[ends]
+        risk = np.cumsum(weight * ~right[order])[ends] / predicted
+        size = np.square(predicted) / np.cumsum(np.square(weight))[ends]
+        n_units = number_of(rows.clusters, rows.weight)
+        if n_units is not None:
+            # The influence of a row on the risk among those that are predicted.
+            variance = np.empty(len(ends))
+            for point, end in enumerate(ends):
+                among = order[: end + 1]
+                of_weight = None if rows.weight is None else rows.weight[among]
+                clusters = None if rows.clusters is None else np.unique(rows.clusters[among], return_inverse=True)[1]
+                variance[point] = variance_of_mean((~right[among]).astype(np.float64), of_weight, clusters)
+            own = risk * (1.0 - risk)
+            by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
+            size = np.maximum(np.minimum(size, by_units), 1e-9)
+        low, high = wilson(risk, size, level, n_units)
+        return cls(predicted / weight.sum(), confidence[order][ends], risk, low, high, level)
+
+    def interval(self, place: int) -> Interval:
+        """The error rate at one point."""
+        low = float(self.low[place])
+        high = float(self.high[place])
+        error = (high - low) / (2.0 * critical_value(self.level))
+        return Interval(float(self.risk[place]), low, high, self.level, error, 0.0, 0)
+
+
+def _fields(streamed: Callable[[Any], StreamedMetric]) -> dict[str, Any]:
+    """The fields of the areas."""
+    limits = (0.0, 1.0)
+    return {
+        "streamed": streamed,
+        "summary": partial(summary_of, streamed, limits),
+        "of_rows": lambda rows: streamed(rows).value,
+        "range": limits,
+        "unit": "%",
+        "many_classes": True,
+    }
+
+
+METRICS = (
+    Metric("aurc", aurc, "AURC", shown="with interval", **_fields(_aurc)),
+    Metric("e_aurc", e_aurc, "E-AURC", shown="with interval", **_fields(_e_aurc)),
+    Metric("augrc", augrc, "AUGRC", shown="with interval", **_fields(_augrc)),
+)

@@ -1,0 +1,152 @@
+"""Selective prediction: areas and rates against plain loops; influences against differences of weights; coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refocal.evaluate import evaluate
+from refocal.io import Predictions, blocks
+from refocal.metrics import (
+    METRICS,
+    augrc,
+    aurc,
+    bootstrap_interval,
+    coverage_at_risk,
+    e_aurc,
+    paired_bootstrap,
+    risk_at_coverage,
+    roc_auc,
+)
+from refocal.rows.predictions import probability_rows
+
+pytestmark = pytest.mark.numerics
+
+NAMES = ("aurc", "e_aurc", "augrc")
+
+
+def draw(n=300, seed=0, digits=None):
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(n, 4))
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    y = np.array([rng.choice(4, p=row) for row in p])
+    if digits is not None:
+        p = p.round(digits)
+        p /= p.sum(axis=1, keepdims=True)
+    return y, p, rng.random(n) + 0.1
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_areas_are_those_of_loops_over_thresholds(digits, weighted):
+    y, p, weight = draw(digits=digits)
+    w = weight if weighted else np.ones(len(y))
+    confidence = p.max(axis=1)
+    wrong = p.argmax(axis=1) != y
+    risks, generalised = 0.0, 0.0
+    for i in range(len(y)):
+        above = confidence > confidence[i]
+        same = confidence == confidence[i]
+        risks += w[i] * (w * wrong)[above | same].sum() / w[above | same].sum()
+        generalised += w[i] * ((w * wrong)[above].sum() + 0.5 * (w * wrong)[same].sum()) / w.sum()
+    given = {"sample_weight": w} if weighted else {}
+    assert aurc(y, p, **given) == pytest.approx(risks / w.sum(), rel=1e-10)
+    assert augrc(y, p, **given) == pytest.approx(generalised / w.sum(), rel=1e-10)
+    rate = np.average(wrong, weights=w)
+    assert e_aurc(y, p, **given) == pytest.approx(aurc(y, p, **given) - rate - (1 - rate) * np.log1p(-rate), abs=1e-12)
+
+
+def test_augrc_is_the_area_under_the_roc_curve_of_failures_in_other_words():
+    y, p, _ = draw()
+    wrong = p.argmax(axis=1) != y
+    rate = wrong.mean()
+    area = roc_auc(wrong.astype(int), 1 - p.max(axis=1))
+    # Traub et al. 2024, Equation 7
+    assert augrc(y, p) == pytest.approx((1 - area) * rate * (1 - rate) + rate**2 / 2, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("digits", [None, 1])
+def test_the_influence_of_a_row_is_the_derivative_in_its_weight(name, digits):
+    y, p, weight = draw(60, digits=digits)
+    metric = METRICS[name]
+    step = 1e-5
+
+    def at(i, change):
+        moved = weight.copy()
+        moved[i] += change
+        return metric.function(y, p, sample_weight=moved)
+
+    derivatives = np.array([(at(i, step) - at(i, -step)) / (2 * step) for i in range(60)])
+    rows = probability_rows(y, p, weight)
+    influence = metric.streamed(rows).influence(rows)
+    centred = influence - np.average(influence, weights=weight)
+    assert centred / weight.sum() == pytest.approx(derivatives, rel=1e-3, abs=1e-7)
+
+
+def test_the_best_order_has_next_to_no_excess_and_no_error_has_an_upper_end():
+    n = 2000
+    confidence = np.linspace(0.5, 0.99, n)
+    p = np.stack([confidence, 1 - confidence], axis=1)
+    y = (np.arange(n) < 400).astype(int)  # the least confident rows are wrong
+    assert e_aurc(y, p) < 1e-3
+    perfect = bootstrap_interval(aurc, 0 * y, p)
+    assert perfect.value == perfect.low == 0.0 < perfect.high < 0.003
+
+
+def test_intervals_cover_and_differences_are_paired():
+    truth = aurc(*draw(60_000, 99)[:2]), augrc(*draw(60_000, 99)[:2])
+    held = np.zeros(2)
+    for seed in range(150):
+        y, p, _ = draw(250, seed)
+        for i, metric in enumerate((aurc, augrc)):
+            interval = bootstrap_interval(metric, y, p)
+            held[i] += interval.low <= truth[i] <= interval.high
+    assert (held / 150 > 0.9).all()
+    y, p, _ = draw(500)
+    worse = 0.5 * p + 0.125
+    assert abs(paired_bootstrap(aurc, y, worse, p, n_resamples=20).difference) < 1e-12  # the order is the same
+
+
+def test_the_risk_at_a_coverage_and_back():
+    y, p, _ = draw(1000)
+    confidence = p.max(axis=1)
+    wrong = p.argmax(axis=1) != y
+    order = np.argsort(-confidence)
+    found = risk_at_coverage(y, p, coverage=0.3)
+    assert found.coverage == 0.3
+    assert found.threshold == confidence[order[299]]
+    assert found.risk.value == pytest.approx(wrong[order[:300]].mean())
+    assert found.risk.low < found.risk.value < found.risk.high
+    assert risk_at_coverage(y, p, coverage=1.0).risk.value == pytest.approx(wrong.mean())
+    back = coverage_at_risk(y, p, risk=found.risk.value)
+    assert back.value >= 0.3
+    assert back.low < back.value < back.high
+    risks = np.cumsum(wrong[order]) / np.arange(1, 1001)
+    assert back.value == np.flatnonzero(risks <= found.risk.value)[-1] / 1000 + 0.001
+    assert coverage_at_risk(y, p, risk=1.0).value == 1.0
+    assert coverage_at_risk(1 - (p[:, 0] > 0.5), p[:, 0], risk=0.0).value == 0.0
+
+
+def test_clusters_that_repeat_say_no_more_than_one():
+    y, p, _ = draw(150)
+    repeated = np.repeat(np.arange(150), 4)
+    once = risk_at_coverage(y, p, coverage=0.5).risk
+    clustered = risk_at_coverage(y[repeated], p[repeated], coverage=0.5, clusters=repeated).risk
+    plain = risk_at_coverage(y[repeated], p[repeated], coverage=0.5).risk
+    assert clustered.high - clustered.low == pytest.approx(once.high - once.low, rel=0.05)
+    assert plain.high - plain.low < 0.6 * (once.high - once.low)
+
+
+def test_evaluations_of_many_classes_have_them_in_memory_and_in_blocks():
+    y, p, weight = draw(1200)
+    memory = evaluate(Predictions.from_probabilities(p, y, weight=weight), {}, n_resamples=10).before.measures
+    parts = [(p[i : i + 400], y[i : i + 400], weight[i : i + 400]) for i in range(0, 1200, 400)]
+    streamed = evaluate(blocks(parts, input="probabilities"), {}).before.measures
+    for name in NAMES:
+        assert streamed[name].value == pytest.approx(memory[name].value, rel=1e-3)
+        assert (streamed[name].low, streamed[name].high) == pytest.approx(
+            (memory[name].low, memory[name].high), rel=0.02
+        )
+    two = evaluate(Predictions.from_probabilities(p[:, 0], (y == 0).astype(int)), {}, n_resamples=10).before.measures
+    assert "aurc" not in two

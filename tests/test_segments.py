@@ -1,0 +1,172 @@
+"""Segments found unasked: what is planted is found, with the numbers of a loop, and nothing where nothing is off."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import GroupCalibration
+from refocal.errors import ParameterError, ShapeError
+from refocal.evaluate import Evaluation, compare, evaluate
+from refocal.io import Predictions, split
+from refocal.metrics import mean_bias, mean_bias_interval
+from refocal.report.page import render
+from refocal.segments import Condition, find_segments
+
+
+def draw(n=12_000, factor=2.0, seed=0):
+    """Young rows in the north occur more often, by a factor, than is predicted."""
+    rng = np.random.default_rng(seed)
+    features = {
+        "age": rng.integers(18, 80, n),
+        "region": rng.choice(["north", "south"], n),
+        "noise": rng.normal(size=n),
+    }
+    p = rng.beta(1, 6, n)
+    planted = (features["age"] < 35) & (features["region"] == "north")
+    y = (rng.random(n) < np.where(planted, factor * p, p).clip(0, 1)).astype(int)
+    return y, p, features, planted
+
+
+def test_what_is_planted_is_found():
+    y, p, features, planted = draw()
+    found = find_segments(y, p, features)
+    (segment,) = found.segments
+    assert {condition.feature for condition in segment.conditions} == {"age", "region"}
+    assert "region = north" in segment.name
+    members = np.logical_and.reduce([c.holds(features[c.feature]) for c in segment.conditions])
+    assert (members & planted).sum() > 0.8 * planted.sum()
+    assert segment.difference.high < 0.0
+    assert str(segment).startswith(f"{segment.name}: predicted ")
+    assert found.sentence().startswith("1 segment is significantly off (")
+
+
+def test_the_numbers_are_those_of_the_half_that_did_not_propose():
+    y, p, features, _ = draw()
+    found = find_segments(y, p, features, seed=3)
+    first = np.random.default_rng(3).permutation(len(y))[: len(y) // 2]
+    is_test = np.ones(len(y), dtype=bool)
+    is_test[first] = False
+    segment = found.segments[0]
+    rows = [
+        i
+        for i in range(len(y))
+        if is_test[i] and all(c.holds(np.asarray(features[c.feature])[[i]])[0] for c in segment.conditions)
+    ]
+    assert segment.n == len(rows)
+    assert segment.difference.value == pytest.approx(mean_bias(y[rows], p[rows]))
+    interval = mean_bias_interval(y[rows], p[rows], level=0.95 ** (1 / found.n_tested))
+    assert (segment.difference.low, segment.difference.high) == pytest.approx((interval.low, interval.high))
+    assert (segment.predicted, segment.occurred) == pytest.approx((p[rows].mean(), y[rows].mean()))
+    assert (found.n_search, found.n_test) == (6000, 6000)
+
+
+def test_nothing_is_claimed_where_nothing_is_off():
+    claimed = sum(bool(find_segments(*draw(1500, 1.0, seed)[:3], seed=seed).segments) for seed in range(40))
+    assert claimed <= 5  # of 5 % of 40: more in 1 of 70 runs
+
+
+def test_weights_and_clusters_have_their_say():
+    y, p, features, _ = draw(4000)
+    twice = np.arange(4000) % 2 == 0
+    weight = np.where(twice, 1.0, 0.0)
+    kept = {name: column[twice] for name, column in features.items()}
+    with_weight = find_segments(y, p, features, sample_weight=weight)
+    without = find_segments(y[twice], p[twice], kept)
+    assert [segment.name for segment in with_weight.segments] == [segment.name for segment in without.segments]
+    # Rows that repeat within clusters are no more evidence than one of them.
+    repeated = np.repeat(np.arange(1000), 4)
+    many = {name: column[repeated] for name, column in features.items()}
+    clustered = find_segments(y[repeated], p[repeated], many, clusters=repeated)
+    single = find_segments(y[repeated], p[repeated], many)
+    assert clustered.n_search == 2000
+    assert len(clustered.segments) <= len(single.segments)
+
+
+def test_a_cluster_is_in_one_half():
+    y, p, features, _ = draw(2000)
+    found = find_segments(y, p, features, clusters=np.arange(2000) // 20)
+    assert found.n_search == found.n_test == 1000
+
+
+def test_features_of_every_kind():
+    y, p, features, _ = draw(3000)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(features)
+    frame["age"] = frame["age"].astype(float).where(rng.random(3000) > 0.1)
+    frame["text"] = frame["age"].map(lambda age: "" if np.isnan(age) else str(age))
+    frame["flag"] = rng.random(3000) > 0.5
+    frame["day"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 5, 3000), "D")
+    frame["constant"] = 1
+    found = find_segments(y, p, frame)
+    assert {bias.feature for bias in found.bias} == {"age", "noise", "text", "constant"}
+    age = next(bias for bias in found.bias if bias.feature == "age")
+    assert sum(age.n) == frame["age"].notna().sum()
+    assert age.low[0] < age.predicted[0] - age.occurred[0] < age.high[0]
+
+
+def test_conditions_hold_where_they_say():
+    age = np.array([20.0, 25.0, 30.0, np.nan])
+    assert Condition("age", high=25.0).holds(age).tolist() == [True, False, False, False]
+    assert Condition("age", low=25.0).holds(age).tolist() == [False, True, True, False]
+    assert str(Condition("age", low=25.0)) == "age ≥ 25"
+    assert Condition("region", value="missing").holds(np.array(["north", ""])).tolist() == [False, True]
+
+
+def test_group_calibration_takes_them():
+    y, p, features, planted = draw()
+    found = find_segments(y, p, features)
+    groups = found.groups(features)
+    assert set(groups) == {found.segments[0].name, "rest"}
+    fitted = GroupCalibration(input="probabilities").fit(p, y, groups=groups)
+    new_y, new_p, new_features, planted = draw(seed=1)
+    after = fitted.predict_proba(new_p, groups=found.groups(new_features))[:, 1]
+    assert abs(mean_bias(new_y[planted], after[planted])) < abs(mean_bias(new_y[planted], new_p[planted])) / 3
+
+
+def test_an_evaluation_has_them_and_its_page_shows_them():
+    y, p, features, _ = draw()
+    rows = Predictions.from_probabilities(p, y)
+    found = evaluate(rows, {}, features=features, n_resamples=10)
+    alone = find_segments(y, p, features)
+    assert [segment.conditions for segment in found.segments.segments] == [s.conditions for s in alone.segments]
+    assert found.segments.segments[0].predicted == pytest.approx(alone.segments[0].predicted)
+    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    page = render(found)
+    assert "Where is it wrong?" in page
+    assert "region = north" in page
+    assert "Mean probability less rate over age" in page
+    validation, test = split(rows)
+    compared = compare(
+        validation,
+        test,
+        ["logistic"],
+        features={name: column[test.numbers] for name, column in features.items()},
+        n_resamples=10,
+    )
+    assert compared.segments.n_search == len(test) // 2
+
+
+def test_what_is_wrong_is_said():
+    y, p, features, _ = draw(100)
+    with pytest.raises(ParameterError, match="a data frame or a mapping"):
+        find_segments(y, p, [1, 2])
+    with pytest.raises(ShapeError, match=r"shape \(99,\) in 'age'"):
+        find_segments(y, p, {"age": features["age"][:99]})
+    with pytest.raises(ParameterError, match="at least one column"):
+        find_segments(y, p, {})
+    with pytest.raises(ParameterError, match="two classes"):
+        evaluate(Predictions.from_logits(np.eye(3) * 2, [0, 1, 2]), {}, features=features)
+    found = find_segments(*draw()[:3])
+    with pytest.raises(ParameterError, match="with the column"):
+        found.groups({"age": [1]})
+
+
+def test_a_handful_of_rows_have_no_segments():
+    y, p, features, _ = draw(20)
+    found = find_segments(y, p, features)
+    assert found.segments == []
+    assert found.sentence() == "No segment is significantly off (none stood out, 95 % for all together)."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Indices
-from refocal._groups import names_of_column
+from refocal._groups import columns_of_table, names_of_column
 from refocal.errors import DataError, ParameterError
 
 KEY_BITS = 62
@@ -59,12 +58,11 @@ def _key(text: str) -> int:
 
 def _named(clusters: Any, n_rows: int, function: str) -> tuple[str, NDArray[np.str_]]:
     """The name of clusters, and the name of each row's cluster."""
-    if isinstance(clusters, Mapping) or hasattr(clusters, "columns"):
-        columns = list(getattr(clusters, "columns", clusters))
+    columns = columns_of_table(clusters)
+    if columns is not None:
         if len(columns) != 1:
             raise ParameterError("clusters", function, expected="one column", got=f"{len(columns)} columns")
-        column = clusters[columns[0]]
-        name = str(columns[0])
+        name, column = next(iter(columns.items()))
     else:
         column = clusters
         # A Series may have a name; that of a Dask array is one of Dask's own.

@@ -37,13 +37,29 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     """
     if groups is None:
         return {}
-    if isinstance(groups, Mapping) or hasattr(groups, "columns"):
-        columns = {str(name): groups[name] for name in getattr(groups, "columns", groups)}
-    else:
+    columns = columns_of_table(groups)
+    if columns is None:
         # A Series may have a name; that of a Dask array is one of Dask's own.
         name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
         columns = {str(name or UNNAMED): groups}
     return {name: _names(column, name, n_rows, function) for name, column in columns.items()}
+
+
+def columns_of_table(table: Any) -> dict[str, Any] | None:
+    """The columns of a mapping, or of a table of pandas, polars or Arrow, by their names; None of one column.
+
+    >>> columns_of_table({"region": ["north"]}), columns_of_table(["north"])
+    ({'region': ['north']}, None)
+    """
+    if isinstance(table, Mapping):
+        names = list(table)
+    elif hasattr(table, "to_pydict"):  # of Arrow, whose columns are arrays
+        names = table.column_names
+    elif hasattr(table, "columns"):
+        names = list(table.columns)
+    else:
+        return None
+    return {str(name): table[name] for name in names}
 
 
 def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str_]:
@@ -60,7 +76,7 @@ def names_of_column(
 ) -> NDArray[np.str_]:
     """The values of a column as text, by the rules of `as_groups`; what is `missing` is called so."""
     # NumPy would make text of None and of numbers that stand beside text in a list.
-    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
+    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else _exact(column)
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
@@ -75,6 +91,16 @@ def names_of_column(
         values = np.array([_name(value) or missing for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
     return made
+
+
+def _exact(column: Any) -> NDArray[Any]:
+    """A column as an array. Large integers beside a missing value stay integers, which floats would round."""
+    values = np.asarray(column)
+    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
+    if values.dtype.kind != "f" or "int" not in kind or not np.any(np.abs(values) >= 2.0**53):
+        return values
+    listed = next((method for method in ("to_pylist", "to_list", "tolist") if hasattr(column, method)), None)
+    return values if listed is None else np.array(getattr(column, listed)(), dtype=object)
 
 
 def _name(value: Any) -> str:

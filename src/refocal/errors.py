@@ -55,6 +55,10 @@ class Remedy(Enum):
         "Names of classes are understood where the columns have names: pass Predictions.from_probabilities(…, "
         "class_names=…) in place of both, or a data frame."
     )
+    READ_PREDICTIONS = (
+        "If they are to be read otherwise, pass Predictions, which take class_names=, first_label=, positive_label= "
+        "and ignore_index=."
+    )
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     OVERWRITE = "To have it replaced or removed, say overwrite=True."
     MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."

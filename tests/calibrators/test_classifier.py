@@ -415,3 +415,19 @@ def test_array_api_dispatch(asarray, ensemble, named, monkeypatch):
         assert type(model.predict_log_proba(X_xp)) is type(X_xp)
     np.testing.assert_allclose(np.asarray(p), plain.predict_proba(X), atol=1e-6)
     np.testing.assert_array_equal(np.asarray(top), plain.predict(X))
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), RandomForestClassifier(20, random_state=0)], ids=["nb", "forest"])
+def test_rows_of_weight_0_have_no_say(estimator):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 4))
+    y = np.argmax(2.0 * X[:, :3] + rng.gumbel(size=(300, 3)), axis=1)
+    fitted = FrozenEstimator(estimator.fit(X[:100], y[:100]))
+    # The row of the smallest probability has no weight.
+    p = fitted.predict_proba(X[100:200])
+    smallest = np.where(p > 0.0, p, 1.0).min(axis=1)
+    weight = (smallest > np.quantile(smallest, 0.3)).astype(float)
+    used = np.flatnonzero(weight) + 100
+    with_zeros = CalibratedClassifier(fitted, "ts").fit(X[100:200], y[100:200], weight)
+    without = CalibratedClassifier(fitted, "ts").fit(X[used], y[used])
+    np.testing.assert_array_equal(with_zeros.predict_proba(X[200:]), without.predict_proba(X[200:]))

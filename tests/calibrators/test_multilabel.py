@@ -24,6 +24,7 @@ from helpers import to_numpy
 from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
 from refocal.errors import DataError, FormatError, InputError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
+from refocal.io import MultiLabelPredictions
 from refocal.metrics import brier_score, by_label, roc_auc
 
 pytestmark = pytest.mark.numerics
@@ -343,3 +344,10 @@ def test_a_label_of_one_class_has_no_auc():
 def test_weights_of_rows_are_one_for_each(weight):
     with pytest.raises(InputError, match="'sample_weight' of by_label must be "):
         by_label(brier_score, np.eye(5, 2, dtype=int), np.full((5, 2), 0.5), sample_weight=weight)
+
+
+def test_checked_rows_of_labels_are_refused_with_what_to_pass():
+    rng = np.random.default_rng(0)
+    rows = MultiLabelPredictions.from_log_odds(rng.normal(size=(60, 3)), rng.integers(0, 2, (60, 3)))
+    with pytest.raises(DataError, match=r"must be arrays: fit\(rows.values, rows.labels, .* Got MultiLabelPredictions"):
+        MultiLabelCalibration().fit(rows)

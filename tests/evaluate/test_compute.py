@@ -527,3 +527,17 @@ def test_nothing_is_recommended_where_no_method_helps(n_classes):
     assert any(text.startswith("No method helps: ") for text in said)
     assert recommendation(found) == "No recommendation: no method predicts the labels better than guessing."
     assert not any("Recommendation:" in text or "a need of calibration" in text for text in said)
+
+
+def test_the_histogram_of_weights_below_1_is_the_same_in_blocks():
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(400, 3))
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    weight = rng.random(400)
+    parts = [(logits[some], labels[some], weight[some]) for some in (slice(0, 150), slice(150, 400))]
+    methods = {"ts": TemperatureScaling().fit(logits, labels)}
+    in_memory = evaluate(Predictions.from_logits(logits, labels, weight=weight), methods, n_resamples=10).methods[0]
+    in_blocks = evaluate(blocks(parts), methods).methods[0]
+    assert sum(in_blocks.histogram.right) + sum(in_blocks.histogram.wrong) == pytest.approx(weight.sum())
+    np.testing.assert_allclose(in_blocks.histogram.right, in_memory.histogram.right, rtol=1e-9)
+    np.testing.assert_allclose(in_blocks.histogram.wrong, in_memory.histogram.wrong, rtol=1e-9)

@@ -14,6 +14,7 @@ from refocal.metrics.inputs import read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.records import metric_of
 from refocal.metrics.resampling import draw_counts, draw_resamples
+from refocal.rows import Predictions
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
 
@@ -272,3 +273,13 @@ def test_a_loss_without_any_mistake_is_not_known_to_be_nothing():
     interval = rm.bootstrap_interval(rm.brier_score, [0, 1] * 20, [0.0, 1.0] * 20)
     assert interval.low == interval.value == 0.0
     assert 0.05 < interval.high < 0.25
+
+
+def test_predictions_are_resampled_as_their_arrays():
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    labels = np.arange(60) % 3
+    rows = Predictions.from_probabilities(p, labels)
+    found = rm.resample(rm.brier_score, rows, n_resamples=50)
+    np.testing.assert_array_equal(found.draws, rm.resample(rm.brier_score, labels, p, n_resamples=50).draws)
+    with pytest.raises(ParameterError, match="'probabilities' of resample must be given"):
+        rm.resample(rm.brier_score, labels)

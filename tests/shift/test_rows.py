@@ -252,3 +252,13 @@ def test_what_rests_on_old_scores_is_neither_adapted_nor_updated(three, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert 0.0 < estimate_performance(fitted, recent).accuracy.value < 1.0
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 3], [0, 1, 255], ["x", "y", "z"]])
+def test_errors_name_a_remedy_that_the_caller_has(three, labels):
+    logits, columns, _, _ = three
+    calibrator = TemperatureScaling().fit(logits, columns)
+    with pytest.raises(LabelError, match=r"pass Predictions, which take class_names=, first_label="):
+        update(calibrator, logits[:3], labels)
+    with pytest.raises(LabelError, match=r"pass Predictions, which take class_names=, first_label="):
+        OnlineUpdate(3).partial_fit(logits[:3], labels)

@@ -49,7 +49,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     ----------
     estimator : classifier, optional
         Logits come from its `decision_function`, else its `predict_log_proba`, else its `predict_proba`.
-        By default a linear support vector machine.
+        Probabilities and their logarithms are at least half the smallest nonzero one of the held-out rows, as with
+        `input="probabilities"`. By default a linear support vector machine.
     calibrator : Calibrator or str, optional
         A calibrator or its short name, such as "ts"; scikit-learn's "sigmoid", "isotonic" and "temperature" are
         accepted too. By default `AutoCalibration()`.
@@ -409,7 +410,12 @@ def in_library_of_rows(labels: NDArray[Any], X: Any) -> Array:
 
 def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) -> CalibratedMember:
     """A classifier with a calibrator fitted on held-out rows, which knows the names of the classes."""
-    floor = -np.inf if hasattr(fitted, "decision_function") else floor_of_zeros(source.logits, SMALLEST)
+    floor = -np.inf
+    if not hasattr(fitted, "decision_function"):
+        counted = source.logits
+        if source.weight is not None:  # rows of weight 0 have no say
+            counted = counted[in_library_of(counted, source.weight > 0.0)]
+        floor = floor_of_zeros(counted, SMALLEST)
     held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
     named_rows = calibrator._block_of(held_out_rows).with_classes(_plain_names(rows.names))
     return CalibratedMember(fitted, calibrator.fit(named_rows), rows.classes, floor)

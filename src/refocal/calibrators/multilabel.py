@@ -22,11 +22,12 @@ from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
 from refocal.engine import Block, Dataset
-from refocal.errors import LabelError, ShapeError, UnsupportedError
+from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.class_names import check_class_names, check_label_order
 from refocal.rows.labels import IgnoreIndex, check_targets
+from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import column_names
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ class MultiLabelCalibration(Calibrator):
         """
         self._forget()
         name = f"{type(self).__name__}.fit"
+        if isinstance(X, CheckedRows):
+            expected = "arrays: fit(rows.values, rows.labels, rows.weight, ignore_index=-1) for MultiLabelPredictions"
+            raise DataError("X", name, expected=expected, got=type(X).__name__)
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)

@@ -44,6 +44,7 @@ REMEDIES = {
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
     Remedy.NAMED_ROWS: "",
+    Remedy.READ_PREDICTIONS: "",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.OVERWRITE: "To have it replaced or removed, add --overwrite.",
     Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",

@@ -272,12 +272,13 @@ class BlockedDataset(Dataset):
             return replace(inspected, frequent=counted_rows)
         return replace(inspected, frequent=joined(inspected.frequent, counted_rows))
 
-    def reduce(self, task: Pass[Any], *, raised: bool = True) -> Any:
-        """The answer of all blocks, one pass; without `raised`, zeros are left as they were read."""
+    def reduce(self, task: Pass[Any], *, for_fit: bool = True) -> Any:
+        """The answer of all blocks, one pass; without `for_fit`, zeros and weights are as they were read."""
         self.passes += 1
-        floor = self.floor if raised else None
-        if floor is not None or self._unit != 1.0:
-            task = replace(task, map=partial(_with_limits, task.map, floor, self._unit))
+        floor = self.floor if for_fit else None
+        unit = self._unit if for_fit else 1.0
+        if floor is not None or unit != 1.0:
+            task = replace(task, map=partial(_with_limits, task.map, floor, unit))
         result, _ = self._counted_pass(task)
         return result.answer
 

@@ -305,7 +305,7 @@ def _sum_rows(rows: BlockedDataset, methods: Methods) -> Sums:
     predict = Predictor(methods, rows.input == "probabilities")
     has_classes = rows.n_classes <= details.MOST_CLASSES
     count = partial(count_block, predict=predict, empty_histograms=empty_histograms, has_classes=has_classes)
-    total: Sums = rows.reduce(Pass(count, Counts.merge, Counts.finish), raised=False)
+    total: Sums = rows.reduce(Pass(count, Counts.merge, Counts.finish), for_fit=False)
     histograms = [of_method.histogram for of_method in total.methods]
     finer = ConfidenceHistograms(histograms).finer
     if not finer:
@@ -313,7 +313,7 @@ def _sum_rows(rows: BlockedDataset, methods: Methods) -> Sums:
 
     def one_pass(empty: Sequence[CalibrationHistogram]) -> ConfidenceHistograms:
         count = partial(count_confidence, predict=predict, empty_histograms=empty)
-        counted: ConfidenceHistograms = rows.reduce(Pass(count, ConfidenceHistograms.merge), raised=False)
+        counted: ConfidenceHistograms = rows.reduce(Pass(count, ConfidenceHistograms.merge), for_fit=False)
         return counted
 
     refined = repeat_with_finer_cells(one_pass, finer, MAX_REFINEMENTS)
@@ -519,7 +519,7 @@ def _sum_clusters_in_bins(rows: BlockedDataset, methods: Methods, total: Sums) -
     lowest = tuple(of_method.histogram.equal_mass(N_BINS).lowest for of_method in total.methods)
     predict = Predictor(methods, rows.input == "probabilities")
     count = partial(count_clusters_in_bins, predict=predict, lowest=lowest)
-    counted: ClustersInBins = rows.reduce(Pass(count, ClustersInBins.merge), raised=False)
+    counted: ClustersInBins = rows.reduce(Pass(count, ClustersInBins.merge), for_fit=False)
     return counted
 
 
@@ -566,7 +566,7 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
         weight = total.terms.weight
         count = partial(sum_influences, predict=predict, influences=tuple(influences), total_weight=weight)
         task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
-        products = rows.reduce(task, raised=False) / total.terms.weight**2
+        products = rows.reduce(task, for_fit=False) / total.terms.weight**2
         if total.n_clusters is None:
             products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):

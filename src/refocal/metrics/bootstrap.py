@@ -220,7 +220,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
 def resample(
     metric: Callable[..., Any],
     y_true: Any,
-    probabilities: Any,
+    probabilities: Any = None,
     *,
     n_resamples: int = 1000,
     seed: int = 0,

@@ -21,7 +21,7 @@ from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
 from refocal.errors import ShapeError
 from refocal.maps.steps import Offset, Temperature
-from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.gate import Arguments
 from refocal.shift.belief import softmax
 from refocal.shift.rows import (
     SMALLEST_LOG_P,
@@ -30,6 +30,7 @@ from refocal.shift.rows import (
     labelled,
     labels_of,
     log_probabilities,
+    read_labelled,
     weight_in_rows,
 )
 
@@ -288,9 +289,7 @@ class OnlineUpdate:
         if np.ndim(log_p) != 2 or np.shape(log_p)[1] != self.n_classes:
             expected = f"of shape (N, {self.n_classes}), a column for each class"
             raise ShapeError("log_p", function, expected=expected, got=f"shape {np.shape(log_p)}")
-        rows = read_rows(
-            log_p, labels, "logits", names=Arguments("log_p", "labels"), function=function, weight=sample_weight
-        )
+        rows = read_labelled(log_p, labels, "logits", Arguments("log_p", "labels"), function, weight=sample_weight)
         values = np.maximum(np.asarray(to_numpy(rows.values), dtype=np.float64), SMALLEST_LOG_P)
         self._observe(values, rows.labels, weight_in_rows(rows))
         return self

@@ -54,12 +54,13 @@ def tabular(folder: Path) -> dict[str, tuple[Any, ...]]:
     return made
 
 
-def drawn(rng: Any, by_class: list[Any], shares: Any, n: int) -> tuple[Any, Any]:
-    """Rows of these class shares, and their labels."""
+def drawn(rng: Any, by_class: list[Any], shares: Any, n: int, *, once: bool = False) -> tuple[Any, Any]:
+    """Rows of these class shares, and their labels; a row is drawn once if its class has enough of them."""
     labels = rng.choice(len(shares), n, p=shares)
     rows = np.empty(n, dtype=int)
     for k in np.unique(labels):
-        rows[labels == k] = rng.choice(by_class[k], np.count_nonzero(labels == k))
+        count = np.count_nonzero(labels == k)
+        rows[labels == k] = rng.choice(by_class[k], count, replace=not once or count > len(by_class[k]))
     return rows, labels
 
 
@@ -108,7 +109,7 @@ def label_shift(sources: dict[str, tuple[Any, ...]], n_draws: int, n_classes_of:
             change: dict[str, list[float]] = {method: [] for method in methods}
             covered: dict[str, list[bool]] = {"shares": [], "accuracy": [], "log-loss": []}
             refused = []
-            for name, (val, y_val, test, y_test) in some.items():
+            for i, (name, (val, y_val, test, y_test)) in enumerate(some.items()):
                 auto, ts = fitted[name]
                 log_p = auto.predict_log_proba(test).astype(np.float64)
                 log_ts = ts.predict_log_proba(test).astype(np.float64)
@@ -116,9 +117,10 @@ def label_shift(sources: dict[str, tuple[Any, ...]], n_draws: int, n_classes_of:
                 old = np.bincount(y_val, minlength=n_classes) / len(y_val)
                 by_class = [np.flatnonzero(y_test == k) for k in range(n_classes)]
                 for draw in range(n_draws):
-                    rng = np.random.default_rng([draw, n])
+                    # Other shares and other rows for each model: several have the same images.
+                    rng = np.random.default_rng([draw, n, i])
                     shares = 0.9 * rng.dirichlet(np.full(n_classes, 0.7)) + 0.1 / n_classes
-                    rows, labels = drawn(rng, by_class, shares, n)
+                    rows, labels = drawn(rng, by_class, shares, n, once=True)
                     later, later_labels = drawn(rng, by_class, shares, N_EVALUATED)
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
@@ -172,13 +174,13 @@ def unchanged_shares(sources: dict[str, tuple[Any, ...]], n_draws: int, sizes: l
     for n in sizes:
         for group, names in groups.items():
             changes = []
-            for name in names:
+            for i, name in enumerate(names):
                 _, y_val, test, y_test = sources[name]
                 log_p = fitted[name].predict_log_proba(test).astype(np.float64)
                 old = np.bincount(y_val, minlength=log_p.shape[1]) / len(y_val)
                 old = np.maximum(old, 0.5 / len(y_val))
                 for draw in range(n_draws):
-                    rng = np.random.default_rng([draw, n])
+                    rng = np.random.default_rng([draw, n, i])
                     p = np.exp(log_p[rng.choice(len(y_test), n)])
                     likeliest = likely_shares(p, old)
                     evidence = share_evidence(p, old, likeliest, len(y_val))

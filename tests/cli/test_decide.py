@@ -160,7 +160,7 @@ def test_the_positive_class_is_the_one_that_is_said_also_without_labels(refocal,
     assert (code, "--positive-label must be one of 'late' and 'ontime'" in err) == (2, True)
     (folder / "p.csv").write_text("id,p\n1,0.2\n2,0.05\n")
     assert refocal("decide", "p.csv", "--positive-label", "late", *options)[0] == 0
-    assert pd.read_csv("decisions.csv").decision.tolist() == [1, 0]
+    assert pd.read_csv("decisions.csv").decision.tolist() == ["late", "not late"]
 
 
 def test_decisions_name_classes_keep_the_name_of_the_outcome_and_have_the_probability(refocal, folder):

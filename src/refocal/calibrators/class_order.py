@@ -32,6 +32,11 @@ def named_classes(calibrator: Calibrator) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
+def called_classes(calibrator: Calibrator) -> list[str]:
+    """What the classes of a calibrator are called: their names, or their numbers where they have none."""
+    return named_classes(calibrator) or [str(i) for i in range(calibrator.n_features_in_)]
+
+
 def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> Indices | None:
     """The positions of the calibrator's classes among the columns of rows; None where these are in its order."""
     source = rows.source if hasattr(rows, "source") else rows.reader.source

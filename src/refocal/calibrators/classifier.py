@@ -32,7 +32,7 @@ from refocal._arrays import (
 )
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
-from refocal.errors import InputWarning, LabelError, ParameterError, warn
+from refocal.errors import InputWarning, LabelError, ParameterError, UnsupportedError, warn
 from refocal.rows.scores import floor_of_zeros
 
 NAME = "CalibratedClassifier"
@@ -140,6 +140,22 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         check_is_fitted(self)
         total = sum(member.predict_proba(X) for member in self.calibrated_classifiers_)
         return total / namespace(total).sum(total, axis=1, keepdims=True)
+
+    def predict_interval(self, X: Any) -> tuple[Array, Array]:
+        """The least and the largest probabilities of Venn-Abers calibration, of the shape of `predict_proba`.
+
+        They are means over the members: of several, as of an ensemble, they have no guarantee.
+        """
+        check_is_fitted(self)
+        if not hasattr(self.calibrated_classifiers_[0].calibrator, "predict_interval"):
+            name = type(self.calibrated_classifiers_[0].calibrator).__name__
+            raise UnsupportedError(
+                f"{NAME}.predict_interval takes a calibrator with one, VennAbersCalibration; not {name}."
+            )
+        bounds = [member.predict_interval(X) for member in self.calibrated_classifiers_]
+        lower = sum(low for low, _ in bounds) / len(bounds)
+        upper = sum(high for _, high in bounds) / len(bounds)
+        return lower, upper
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`."""
@@ -249,6 +265,12 @@ class CalibratedMember(NamedTuple):
         """Calibrated probabilities; a class that the classifier never saw has none."""
         logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
         return self.calibrator.predict_proba(_raise(logits, self.floor))
+
+    def predict_interval(self, X: Any) -> tuple[Array, Array]:
+        """The bounds of a calibrator that has them."""
+        logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
+        bounds: tuple[Array, Array] = self.calibrator.predict_interval(_raise(logits, self.floor))
+        return bounds
 
 
 class HeldOut(NamedTuple):

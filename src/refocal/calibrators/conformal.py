@@ -23,7 +23,7 @@ from refocal._arrays import (
     to_numpy,
     without_warnings,
 )
-from refocal._json import number
+from refocal._json import field, number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
@@ -31,7 +31,7 @@ from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
-from refocal.errors import FitWarning, UnsupportedError, warn
+from refocal.errors import FitWarning, FormatError, UnsupportedError, warn
 from refocal.fitting.affine import folds, usable_rows
 from refocal.fitting.curves import log_odds_after
 from refocal.maps.chain import Chain
@@ -66,6 +66,9 @@ class PredictionSets(Calibrator):
         "lac", 1 - p of the class: the smallest sets on average (Sadinle, Lei & Wasserman 2019). "aps", the probability
         of all classes before it: larger where the model is less sure (Romano, Sesia & Candès 2020). "raps", the same
         with a penalty on low ranks, for many classes (Angelopoulos et al. 2021).
+    conditional : "none" or "class"
+        With "class" the coverage holds for the rows of each class, not only for all together: every class has its own
+        quantile (Vovk 2012, Mondrian). A class with fewer than coverage / (1 - coverage) rows is in every set.
     base : str
         A method that calibrates first, such as "ts", fitted on one half of the rows; the sets use the other half. By
         default "none".
@@ -93,6 +96,7 @@ class PredictionSets(Calibrator):
 
     coverage: float = setting.number(0.9, above=0.0, below=1.0)
     conformity_score: str = setting.option("lac", "aps", "raps")
+    conditional: str = setting.option("none", "class")
     base: str = "none"
     randomised: bool = True
     allow_empty: bool = False
@@ -110,11 +114,11 @@ class PredictionSets(Calibrator):
         log_p = self.predict_log_proba(X)
         p = np.exp(to_numpy(log_p).astype(np.float64))
         flat = p.reshape(-1, p.shape[-1])
-        return in_library_of(log_p, self._sets(flat, self.threshold_, np.random.default_rng(seed)).reshape(p.shape))
+        return in_library_of(log_p, self._sets(flat, self.thresholds_, np.random.default_rng(seed)).reshape(p.shape))
 
-    def _sets(self, p: Matrix, threshold: float, generator: np.random.Generator) -> Flags:
+    def _sets(self, p: Matrix, thresholds: Vector, generator: np.random.Generator) -> Flags:
         # Where many rows have the score of the threshold, as votes do, the last digit must not leave them out.
-        sets: Flags = self._scores(p, generator) <= threshold + SAME_SCORE
+        sets: Flags = self._scores(p, generator) <= thresholds + SAME_SCORE
         if not self.allow_empty:
             sets[np.arange(len(p)), np.argmax(p, axis=1)] = True
         return sets
@@ -124,13 +128,44 @@ class PredictionSets(Calibrator):
         p = np.exp(chain.log_probabilities(rows.logits).astype(np.float64))
         generator = np.random.default_rng(self.random_state)
         of_truth = self._scores(p, generator)[np.arange(rows.n_rows), rows.labels]
-        threshold = self._quantile(of_truth, rows)
-        size = rows.average(self._sets(p, threshold, generator).sum(axis=1).astype(np.float64))
-        of_fit = self._coverage_of_fit(rows)
-        said = f"Sets that hold the truth in {100 * self.coverage:g} % of rows have {size:.2f} classes on average here."
-        one_fit = f"That is a mean over fits: this one covers {100 * of_fit:.1f} % or more with a probability of 95 %."
-        notes = {"threshold": threshold, "set_size": size, "coverage_of_fit": of_fit, "sentences": [said, one_fit]}
-        return Fitted(chain, notes=notes)
+        thresholds, of_fit = self._thresholds(of_truth, rows)
+        size = rows.average(self._sets(p, thresholds, generator).sum(axis=1).astype(np.float64))
+        share = f"{100 * self.coverage:g} % of rows{' of each class' if self.conditional == 'class' else ''}"
+        said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
+        which = "the class of fewest rows is covered in" if self.conditional == "class" else "this one covers"
+        one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
+        notes: dict[str, Any] = {"threshold": float(thresholds.max()), "set_size": size, "coverage_of_fit": of_fit}
+        if self.conditional == "class":
+            notes["thresholds"] = thresholds.tolist()
+        return Fitted(chain, notes=notes | {"sentences": [said, one_fit]})
+
+    def _thresholds(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
+        """The threshold of each class, which may be one for all, (C,), and the coverage that 95 % of fits exceed."""
+        largest = 1.0 + self.penalty * rows.n_classes  # no score is larger
+        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
+        needs = f"a coverage of {self.coverage:g} needs {least:,} rows"
+        if self.conditional == "none":
+            threshold = self._quantile(of_truth, rows)
+            if threshold is None:
+                text = f"every set holds all classes: {needs} at least."
+                warn(f"{type(self).__name__}.fit: {text}", FitWarning)
+                threshold = largest
+            return np.full(rows.n_classes, threshold), self._coverage_of_fit(rows)
+        thresholds = np.full(rows.n_classes, largest)
+        coverages = []
+        unknown = 0
+        for label in range(rows.n_classes):
+            is_class = rows.labels == label
+            of_class = self._quantile(of_truth[is_class], rows.take(is_class)) if is_class.any() else None
+            if of_class is None:
+                unknown += 1
+                continue
+            thresholds[label] = of_class
+            coverages.append(self._coverage_of_fit(rows.take(is_class)))
+        if unknown:
+            text = f"{unknown:,} of {rows.n_classes:,} classes are in every set: {needs} of a class at least."
+            warn(f"{type(self).__name__}.fit: {text}", FitWarning)
+        return thresholds, min(coverages, default=1.0)
 
     def _coverage_of_fit(self, rows: Block) -> float:
         """The coverage that a fit on so many rows exceeds in 95 % of cases.
@@ -169,22 +204,26 @@ class PredictionSets(Calibrator):
         np.put_along_axis(scores, order, up_to, axis=1)
         return scores
 
-    def _quantile(self, of_truth: Vector, rows: Block) -> float:
-        """The smallest score up to which the share `coverage` of the weight lies, a new row included."""
+    def _quantile(self, of_truth: Vector, rows: Block) -> float | None:
+        """The smallest score up to which the share `coverage` of the weight lies, a new row included.
+
+        None where there are too few rows for it.
+        """
         order = np.argsort(of_truth, kind="stable")
         new_weight = _weight_of_new_row(rows.weights)
         needed = self.coverage * (rows.total_weight + new_weight) - 1e-9  # the rounding of 0.9 × 10
         at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
-        if at < len(order):
-            return float(of_truth[order[at]])
-        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
-        text = f"every set holds all classes: a coverage of {self.coverage:g} needs {least:,} rows at least."
-        warn(f"{type(self).__name__}.fit: {text}", FitWarning)
-        return 1.0 + self.penalty * rows.n_classes  # no score is larger
+        return float(of_truth[order[at]]) if at < len(order) else None
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         super()._set_fitted(found, classes, report)
         self.threshold_ = number(report, "threshold")
+        thresholds = [self.threshold_] * len(classes)
+        if self.conditional == "class":
+            thresholds = field(report, "thresholds", list[float])
+            if len(thresholds) != len(classes):
+                raise FormatError(f"the field 'thresholds' must have {len(classes)} numbers. Got {len(thresholds)}.")
+        self.thresholds_ = np.array(thresholds)
 
 
 def _weight_of_new_row(weight: Vector) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refocal._methods import ALL, GROUPED, LABELLED, METHODS, NAMED, NONE, OTHER_NAMES, SETS, Method
+from refocal._methods import ALL, GROUPED, LABELLED, METHODS, NAMED, NONE, OF_TWO_CLASSES, OTHER_NAMES, SETS, Method
 from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
 from refocal.errors import ParameterError
@@ -14,14 +14,18 @@ __all__ = ["ALL", "GROUPED", "METHODS", "NAMED", "NONE", "OTHER_NAMES", "SETS", 
 __all__ += ["chosen_methods", "kinds", "make", "name_of", "named", "title_of"]
 
 
-def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
-    """The methods of a comparison: those named, every one for "all", the usual ones for None.
+def chosen_methods(names: Sequence[str] | str | None, n_classes: int | None = None) -> list[str]:
+    """The methods of a comparison: those named, every one for "all", for None the usual ones for so many classes.
 
     >>> chosen_methods(None)[:2], len(chosen_methods("all")) == len(NAMED)
     (['auto', 'ts'], True)
+    >>> chosen_methods(None, n_classes=2)
+    ['auto', 'logistic', 'beta', 'isotonic', 'venn-abers']
     >>> chosen_methods(["platt", "isotonic"])
     ['logistic', 'isotonic']
     """
+    if names is None and n_classes == 2:
+        return list(OF_TWO_CLASSES)
     if names is None:
         return [name for name, method in NAMED.items() if method.usual]
     wanted = [OTHER_NAMES.get(name, name) for name in ([names] if isinstance(names, str) else names)]

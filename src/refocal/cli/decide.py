@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from refocal.cli import options
 from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
+from refocal.rows.labels import label_key
 
 ABSTAINED = "abstain"
 
@@ -73,20 +74,23 @@ def decide(
     with about(file):
         raw, reader = options.read_unchecked(file, scores.applied_to(fitted), fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
-        actions = [rows.name_of(i) for i in range(rows.n_classes)]
+        classes = _names_of_classes(rows, reader)
+        actions = list(classes)
         if costs is not None:
-            table, actions = _in_order_of_rows(table, rows, reader, fitted)
+            table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
         actions += [str(i) for i in range(len(actions), table.shape[1])]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
+        rows = replace(rows, class_names=tuple(classes))
     say_read(rows.described())
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"read": rows.described(), "rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
-        said |= _say_threshold(table, abstain, actions if rows.class_names is not None else ["class 0", "class 1"])
+        named = [f"class {name}" if isinstance(label_key(name), int) else name for name in actions]
+        said |= _say_threshold(table, abstain, named)
     reports: dict[str, refocal.decide.DecisionReport] = {}
     if raw.labels is not None:
         reports = _measured(p, table, abstain, rows, scores.groups or [])
@@ -221,11 +225,27 @@ def _group_row(group: refocal.decide.GroupDecisions) -> dict[str, str]:
     return cells | {heading: text(rate) for heading, rate in rates.items()}
 
 
+def _names_of_classes(rows: refocal.io.Predictions, reader: refocal.rows.RowReader) -> list[str]:
+    """What the classes are called where decisions and labels are written: as labels call them.
+
+    Columns without names are numbers, from the first label on. Of two classes the positive label may be all that is
+    known; the other class is then called by it too.
+    """
+    if rows.class_names is not None:
+        return list(rows.class_names)
+    positive = reader.positive_label
+    if positive is not None and label_key(positive) not in (0, 1, "True", "False"):
+        return [f"not {positive}", str(positive)]
+    first = reader.first_label or 0
+    return [str(first + i) for i in range(rows.n_classes)]
+
+
 def _in_order_of_rows(
     table: Any,
     rows: refocal.io.Predictions,
     reader: refocal.rows.RowReader,
     calibrator: refocal.calibrators.Calibrator | None,
+    names: list[str],
 ) -> tuple[Any, list[str]]:
     """Costs whose rows are in the order of the calibrator's classes, or of the file's, in that of the rows.
 
@@ -233,13 +253,11 @@ def _in_order_of_rows(
     called as the classes are in the order of the columns.
     """
     from refocal.calibrators.class_order import named_classes
-    from refocal.rows.labels import label_key
 
     counted = [str(i) for i in range(rows.n_classes)]
     known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
     given = [label_key(name) for name in known]
     wanted = [label_key(name) for name in rows.class_names or counted]
-    names = [rows.name_of(i) for i in range(rows.n_classes)]
     if given == wanted or {*given} != {*wanted} or table.shape[0] != len(given):
         return table, names
     order = [given.index(key) for key in wanted]

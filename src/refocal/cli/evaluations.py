@@ -175,7 +175,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
-    from refocal.calibrators.class_order import in_order_of, named_classes
+    from refocal.calibrators.class_order import called_classes, in_order_of, named_classes
 
     files.guard([test], [*(calibrators or []), rows.labels, shared.notes], "evaluate")
     fitted: dict[str, Any] = {}
@@ -187,6 +187,8 @@ def evaluate(
     if reading["input"] is None and fitted:
         reading["input"] = next(iter(fitted.values())).input  # a contradiction with the names of columns is refused
     known = next(filter(None, map(named_classes, fitted.values())), None)
+    if known is None and fitted and rows.positive_label is not None:  # which may contradict even numbers
+        known = called_classes(next(iter(fitted.values())))
     if known is not None and not rows.multi_label:
         reading["classes"] = known
     in_memory = "--resamples" if resamples is not None else "--seed" if seed is not None else ""
@@ -358,7 +360,7 @@ def _compared(
             first, second = refocal.io.split(first, seed=how.seed)
         else:
             with about(test):
-                second = options.read_file(test, **reading).in_order_of(first.class_names)
+                second = options.read_file(test, **reading, **_known_classes(first)).in_order_of(first.class_names)
         if first.input != second.input:
             raise UsageError(f"{validation} holds {first.input} and {test} {second.input}; give two files of one kind.")
         if first.n_classes != second.n_classes:
@@ -369,6 +371,15 @@ def _compared(
             asked["features"] = _read_features(test or validation, features, reading, second)
         with about(validation):
             return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
+
+
+def _known_classes(
+    validation: refocal.io.Predictions | refocal.io.MultiLabelPredictions,
+) -> dict[str, Any]:
+    """The classes that test rows without names for theirs are of: those of the validation rows, where these have."""
+    if isinstance(validation, refocal.io.MultiLabelPredictions) or validation.class_names is None:
+        return {}
+    return {"classes": validation.class_names}
 
 
 def _finish(

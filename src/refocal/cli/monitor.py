@@ -290,9 +290,9 @@ def _add(
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     known = watched.class_names
-    if known is not None and reader.class_names is None and fitted is None and len(known) == reader.n_classes:
-        reader = replace(reader, class_names=known)
     with about(file):
+        if fitted is None:
+            reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)
         of_rows = {name: column for name, column in rows.groups.items() if name in columns.groups}
         clusters = rows.groups.get(columns.cluster) if columns.cluster else None

@@ -310,9 +310,10 @@ def read_unchecked(
 ) -> Raw:
     """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table.
 
-    The classes of a calibrator tell which columns are theirs.
+    The classes of a calibrator tell which columns are theirs, and rows that have no names for their classes are of
+    these.
     """
-    from refocal.calibrators.class_order import named_classes
+    from refocal.calibrators.class_order import called_classes, named_classes
     from refocal.rows.labels import check_marks
 
     where = {name: value for name, value in reading.items() if name not in OF_ROWS}
@@ -325,7 +326,8 @@ def read_unchecked(
     raw, reader = refocal.io.readers.read_source(file, query.with_clusters(clusters))
     options = {name: reading[name] for name in OF_ROWS if name in reading}
     options["ignore_index"] = marks
-    return raw, replace(reader, **options)
+    reader = replace(reader, **options)
+    return raw, reader if calibrator is None else reader.of_classes(called_classes(calibrator))
 
 
 def checked(

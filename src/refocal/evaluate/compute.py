@@ -97,9 +97,10 @@ def compare(
         Two sets of rows that the model was not trained on. For multi-label data every label of every row is a row of
         the evaluation, and the labels are its groups; each method is fitted with and without a line for each label.
     methods : list of str, optional
-        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, and a correction for
-        each group where the rows of two classes have groups (`Predictions.with_groups`). A method that fails is
-        left out and listed in `failed` with its reason, unless all of them fail.
+        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, for two classes those
+        that have an intercept (auto, logistic, beta, isotonic, venn-abers), and a correction for each group where the
+        rows of two classes have groups (`Predictions.with_groups`). A method that fails is left out and listed in
+        `failed` with its reason, unless all of them fail.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the lowest ECE among the methods whose log-loss
         is within 1 % of the best and which improve on the model as it is, by a test of all methods together
@@ -142,7 +143,7 @@ def compare(
         names = label_methods(methods)
         n_validation = validation.n_known
     else:
-        names = chosen_methods(methods)
+        names = chosen_methods(methods, validation.n_classes)
         n_validation = len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)

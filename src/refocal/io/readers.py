@@ -101,7 +101,8 @@ def read(
         Name of the array or column with the clusters of the rows, such as customers or days: rows of one cluster are
         not independent, and intervals of `evaluate` and of metrics then rest on the clusters.
     classes : list of str, optional
-        Names of classes that columns of a table are found by, such as the `classes_` of a calibrator.
+        Such as the `classes_` of a calibrator: columns of a table are found by their names, and rows that have no names
+        for their classes are of these, in this order; one number per row is about the second.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def read(
     raw, reader = read_source(path, query if classes is None else replace(query, classes=tuple(classes)))
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
-    return read_raw(raw, reader if class_names is None else named(reader, class_names))
+    return read_raw(raw, reader.of_classes(classes) if class_names is None else named(reader, class_names))
 
 
 def named(reader: RowReader, class_names: Sequence[str]) -> RowReader:
@@ -223,8 +224,7 @@ def open_rows(
     parts, reader = open_parts(path, query)
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
-    if class_names is not None:
-        reader = named(reader, class_names)
+    reader = reader.of_classes(classes) if class_names is None else named(reader, class_names)
     rows = of_parts(parts, reader, scheduler, client, map)
     rows.bad_parts = tuple(query.bad or ())
     return rows
@@ -311,7 +311,15 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         source=source,
         clusters=query.clusters,
         clusters_are_groups=query.clusters_are_groups,
+        has_one_number=_has_one_number(opened),
     )
+
+
+def _has_one_number(opened: Opened) -> bool:
+    """Whether each row is one number: an array of one axis, or one column that holds no lists."""
+    if opened.raw is None or opened.tables:
+        return len(opened.columns.classes) == 1 and not opened.columns.nested
+    return opened.raw.values is not None and len(opened.raw.values.shape) == 1
 
 
 def _repeated_id(opened: Opened, query: Query) -> str:

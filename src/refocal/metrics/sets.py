@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import as_array, to_numpy
+from refocal._arrays import Indices, Vector, as_array, to_numpy
+from refocal._groups import Groups, as_groups
 from refocal.errors import DataError, ShapeError
 from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share
+from refocal.rows import Predictions
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
 
-__all__ = ["SetCoverage", "set_coverage"]
+__all__ = ["CoverageOfPart", "SetCoverage", "set_coverage"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,24 @@ class SetCoverage:
     worst_class: int
     """The class whose rows are covered least often; the guarantee is for all rows together, not for each class."""
     worst_coverage: float
+    parts: list[CoverageOfPart] = field(default_factory=list)
+    """The coverage of each class that has rows, and of each group; their intervals hold together."""
+
+
+@dataclass(frozen=True)
+class CoverageOfPart:
+    """The coverage of the rows of one class, for which `column` is "class", or of one group.
+
+    >>> found = set_coverage([0, 1], [[True, False], [True, False]], groups={"region": ["north", "south"]})
+    >>> [(part.column, part.name, part.coverage.value) for part in found.parts]
+    [('class', '0', 1.0), ('class', '1', 0.0), ('region', 'north', 1.0), ('region', 'south', 0.0)]
+    """
+
+    column: str
+    name: str
+    n: int
+    coverage: Interval
+    mean_size: float
 
 
 def set_coverage(
@@ -44,10 +65,12 @@ def set_coverage(
     ignore_index: IgnoreIndex = None,
     level: float = 0.95,
     clusters: Any = None,
+    groups: Any = None,
 ) -> SetCoverage:
     """Coverage of prediction sets (N, C), booleans as returned by `PredictionSets.predict_set`, with its interval.
 
-    `clusters` has what each row belongs to, such as its customer: rows of one are not independent.
+    `clusters` has what each row belongs to, such as its customer: rows of one are not independent. `parts` of the
+    result has the coverage of each class and of each of the `groups`, in one or several columns.
 
     >>> import numpy as np
     >>> found = set_coverage([0, 1, 2, 2], [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]])
@@ -83,4 +106,38 @@ def set_coverage(
         share_single=mean((size == 1.0).astype(np.float64), weight),
         worst_class=worst,
         worst_coverage=float(coverage_of_class[worst]),
+        parts=_parts(rows, covered, size, _kept_groups(groups, y_true, rows, function), known, level),
     )
+
+
+def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
+    """The groups of the rows; those that were given for rows that are left out are not known here."""
+    n_given = int(np.prod(np.shape(y_true)))
+    columns = as_groups(groups, n_given, function)
+    if columns and n_given != len(rows.labels):
+        expected = "given for rows that all have a label and a weight above 0"
+        raise ShapeError("groups", function, expected=expected, got=f"{n_given - len(rows.labels)} others")
+    return columns
+
+
+def _parts(
+    rows: Predictions, covered: Vector, size: Vector, groups: Groups, names: Sequence[str] | None, level: float
+) -> list[CoverageOfPart]:
+    """The coverage of every class and group; each of m intervals has the level to the power of 1/m (Šidák 1967)."""
+    members: dict[tuple[str, str], Indices] = {}
+    for label in np.unique(rows.labels).tolist():
+        members["class", str(label) if names is None else names[label]] = np.flatnonzero(rows.labels == label)
+    for column, values in groups.items():
+        for name in np.unique(values).tolist():
+            members[column, name] = np.flatnonzero(values == name)
+    level_of_one = level ** (1.0 / len(members))
+    parts = []
+    for (column, name), of_part in members.items():
+        weight = None if rows.weight is None else rows.weight[of_part]
+        clusters = None if rows.clusters is None else rows.clusters[of_part]
+        if clusters is not None and len(np.unique(clusters)) == 1:  # says nothing about others
+            coverage = Interval(mean(covered[of_part], weight), 0.0, 1.0, level_of_one, 0.5, 0.0, 0)
+        else:
+            coverage = interval_of_share(covered[of_part], weight, level_of_one, clusters)
+        parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight)))
+    return parts

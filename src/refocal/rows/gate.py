@@ -204,7 +204,10 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
     if reader.positive_label is None:
         return rows
-    rule = LabelRule(rows.n_classes, reader.class_names, function=reader.function)
+    names_of_reader = reader.class_names
+    if names_of_reader is not None and rows.class_names is None:  # columns called 0 and 1, now in this order
+        names_of_reader = ("0", "1")
+    rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
     is_number = LabelMap(2, None).column(reader.positive_label) >= 0
     distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]

@@ -516,6 +516,9 @@ def _positive_of_unnamed(
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=_listed([repr(key) for key in keys]))
     negative = next((key for key in keys if key != wanted), None)
+    if negative is None:  # all labels are positive; of numbers and truths the other class is not in doubt
+        others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
+        negative = others.get(wanted)
     columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
     label_map = LabelMap(2, columns)
     if negative is None or (negative, wanted) == (0, 1):

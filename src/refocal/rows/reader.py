@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +28,7 @@ from refocal._validation import (
     check_option,
     not_finite,
 )
-from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
+from refocal.errors import DataError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
@@ -107,6 +107,8 @@ class RowReader:
     """The column among those of groups that has the clusters of the rows."""
     clusters_are_groups: bool = False
     """Whether that column has groups to measure separately as well."""
+    has_one_number: bool = False
+    """Whether each row is one number, about the second of two classes."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -147,6 +149,45 @@ class RowReader:
                 columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
                 return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
         return replace(self, label_map=rule.decide(labels))
+
+    def of_classes(self, classes: Sequence[Any] | None) -> Self:
+        """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
+
+        Columns are the classes in their order, except that columns of which the classes are the numbers 0 … C-1 are in
+        the order of these. One number per row is about the second class, the positive one; a positive label that says
+        otherwise is an error.
+
+        >>> reader = RowReader(2, "probabilities", has_one_number=True).of_classes(("late", "on time"))
+        >>> rows, _ = reader.read(RawRows(np.array([0.9, 0.2]), ["on time", "late"]))
+        >>> rows.class_names, rows.labels
+        (('late', 'on time'), array([1, 0]))
+        """
+        if classes is None or self.class_names is not None or len(classes) != self.n_classes:
+            return self
+        names = tuple(str(name) for name in classes)
+        keys = [label_key(name) for name in names]
+        counted = list(range(self.n_classes))
+        if self.has_one_number:
+            self._check_positive(names)
+        positive = self.positive_label
+        if positive is None and keys == [1, 0]:
+            positive = names[1]
+        is_numbered = {*keys} == {*counted}
+        if keys == counted or (is_numbered and not self.has_one_number):
+            return replace(self, positive_label=positive)
+        return replace(self, class_names=names, positive_label=positive)
+
+    def _check_positive(self, classes: tuple[str, ...]) -> None:
+        """The positive label that a caller states for one number per row is the positive class of the calibrator."""
+        if self.positive_label is None:
+            return
+        column = LabelMap(2, LabelRule(2, classes, function=self.function).columns_by_name()).column(
+            self.positive_label
+        )
+        if column == 0:
+            expected = f"{classes[1]!r} or left out: one number per row is about the positive class of the calibrator"
+            got = f"{self.positive_label!r}, as if it were about the other class"
+            raise ParameterError("positive_label", self.function, expected=expected, got=got)
 
     def in_order(self, order: Indices) -> Self:
         """The reader of the same rows with the columns in another order; `order` has their present positions."""

@@ -1,0 +1,323 @@
+"""Rows without names for their classes are of the classes of the calibrator, in every command and kind of file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from helpers import draw_logits
+from refocal import TemperatureScaling, load
+from refocal.cli.run import run
+from refocal.errors import ParameterError
+from refocal.io import open_rows, read
+from refocal.monitor import CalibrationMonitor
+
+# The two labels, the negative one first.
+BINARY = [("1", "0"), ("2", "1"), ("1", "2"), ("no", "yes"), ("True", "False")]
+CARRIERS = ["csv", "jsonl", "parquet", "npz"]
+THREE = np.array([1, 2, 3])
+
+
+def crossed(first, second):
+    """All pairs, of which each of the first with one of the second, in turn, is tested in short runs too."""
+    return [
+        pytest.param(one, other, marks=[] if j == i % len(second) else [pytest.mark.long])
+        for i, one in enumerate(first)
+        for j, other in enumerate(second)
+    ]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """A function (arguments) → what a command says in JSON."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run([*map(str, arguments), "--json"])
+        shown = capsys.readouterr()
+        assert code == 0, shown.err
+        return json.loads(shown.out)
+
+    return call
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """A function (arguments) → the message of a command that fails."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert run([*map(str, arguments)]) in (1, 2)
+        return capsys.readouterr().err
+
+    return call
+
+
+def typed(labels):
+    """Labels as a table would have them: numbers where they are numbers."""
+    numbers = pd.to_numeric(pd.Series(labels), errors="coerce")
+    return list(labels) if numbers.isna().any() else numbers.astype(int).tolist()
+
+
+def write(path, columns):
+    """Columns of a table, or arrays of a .npz file; a matrix is a column of lists."""
+    if path.suffix == ".npz":
+        np.savez(path, **{name: np.asarray(column) for name, column in columns.items()})
+        return path
+    cells = {name: np.asarray(column).tolist() for name, column in columns.items()}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(cells), path)
+    elif path.suffix == ".jsonl":
+        lines = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    else:
+        pd.DataFrame(cells).to_csv(path, index=False)
+    return path
+
+
+def of_two(negative, positive, n=300, seed=0):
+    """Overconfident probabilities of the positive class, and labels."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(0.7, 0.9, n)
+    is_positive = rng.random(n) < p
+    log_odds = 2.0 * np.log(p / (1.0 - p))
+    return 1.0 / (1.0 + np.exp(-log_odds)), np.where(is_positive, positive, negative)
+
+
+def fitted_on_one_number(cli, folder, names):
+    """A calibrator of one number per row, about the second of two classes, and rows to use it on."""
+    p, labels = of_two(*names)
+    write(folder / "val.csv", {"p": p, "label": typed(labels)})
+    cli("fit", "val.csv", "-m", "logistic", "--positive-label", names[1], "-o", "c.json")
+    p, labels = of_two(*names, seed=1)
+    calibrated = np.asarray(load(folder / "c.json").predict_proba(p))[:, 1]
+    return p, labels, calibrated
+
+
+def log_loss(probabilities, is_positive):
+    """Mean of -log p of what happened, row by row."""
+    terms = [-np.log(p if happened else 1.0 - p) for p, happened in zip(probabilities, is_positive, strict=True)]
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize(("names", "carrier"), crossed(BINARY, CARRIERS))
+def test_one_number_is_about_the_positive_class_of_the_calibrator(cli, tmp_path, names, carrier, monkeypatch):
+    p, labels, calibrated = fitted_on_one_number(cli, tmp_path, names)
+    file = write(tmp_path / f"test.{carrier}", {"p": p, "label" if carrier != "npz" else "labels": typed(labels)})
+    is_positive = labels == names[1]
+    expected = [log_loss(p, is_positive), log_loss(calibrated, is_positive)]
+
+    for blocks in (False, True):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if blocks else "1000000000")
+        evaluation = cli("evaluate", file, "c.json", *([] if blocks else ["--resamples", 2]))
+        measured = [method["measures"]["log_loss"]["value"] for method in evaluation["methods"]]
+        assert measured == pytest.approx(expected, rel=1e-5)
+    monkeypatch.delenv("REFOCAL_LARGE_FILE")
+
+    cli("monitor", file, "--calibrator", "c.json", "--state", "state.json")
+    watched = CalibrationMonitor.load("state.json")
+    assert watched.summary().log_loss == pytest.approx(expected[1], rel=1e-6)
+    assert watched.class_names == names
+
+    # 0.2 is where a missed positive that costs four times as much is as dear as a false alarm.
+    decisions = [names[int(q >= 0.2)] for q in calibrated]
+    errors = [4 if happened else 1 for happened in is_positive]
+    cost = np.mean([(one != other) * error for one, other, error in zip(decisions, labels, errors, strict=True)])
+    costs = ("--calibrator", "c.json", "--false-positive", 1, "--false-negative", 4, "-o", "d.csv")
+    said = cli("decide", file, *costs)
+    written = pd.read_csv("d.csv", dtype=str)
+    assert written["decision"].tolist() == decisions
+    assert written["labels" if carrier == "npz" else "label"].tolist() == labels.tolist()
+    assert said["reports"]["calibrated"]["cost"]["value"] == pytest.approx(cost)
+
+    unlabelled = write(tmp_path / f"new.{carrier}", {"p": p})
+    cli("decide", unlabelled, *costs)
+    assert pd.read_csv("d.csv", dtype=str)["decision"].tolist() == decisions
+
+
+@pytest.mark.parametrize("names", [BINARY[0], pytest.param(BINARY[1], marks=pytest.mark.long)])
+def test_adapt_reads_one_number_as_the_fit_did(cli, tmp_path, names):
+    p, labels, _ = fitted_on_one_number(cli, tmp_path, names)
+    kept = (labels == names[0]) | (np.arange(len(p)) % 10 == 0)  # the positive class has become rare
+    write(tmp_path / "rare.csv", {"p": p[kept]})
+    shares = []
+    for options in ([], ["--positive-label", names[1]]):
+        cli("adapt", "c.json", "rare.csv", "--fit-rows", "val.csv", "-o", "a.json", "--force", *options)
+        adapted = load(tmp_path / "a.json")
+        assert list(adapted.classes_) == list(names)
+        shares.append(adapted.predict_proba([0.5])[0, 1])
+    assert shares[0] == shares[1]
+    assert shares[0] < load(tmp_path / "c.json").predict_proba([0.5])[0, 1] - 0.2
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    crossed(["evaluate", "decide", "monitor", "adapt"], [("0", "1"), ("no", "yes")]),
+)
+def test_a_positive_label_that_contradicts_the_calibrator_is_refused(cli, refused, tmp_path, command, names):
+    fitted_on_one_number(cli, tmp_path, names)
+    arguments = {
+        "evaluate": ["val.csv", "c.json"],
+        "decide": ["val.csv", "--calibrator", "c.json", "--false-positive", 1, "--false-negative", 1],
+        "monitor": ["val.csv", "--calibrator", "c.json"],
+        "adapt": ["c.json", "val.csv"],
+    }
+    message = refused(command, *arguments[command], "--positive-label", names[0])
+    about = "or left out: one number per row is about the positive class of the calibrator"
+    assert f"--positive-label must be {names[1]!r} {about}" in message
+    assert f"Got {names[0]!r}, as if it were about the other class" in message
+
+
+def of_three(n=400):
+    """Logits of classes 1, 2 and 3, and labels, of which none is 3."""
+    logits, labels = draw_logits(n, 3, 0, scale=2.0)
+    kept = labels < 2
+    return 1.5 * logits[kept], THREE[labels[kept]]
+
+
+def three_in_a_file(folder, carrier):
+    """A calibrator of classes 1, 2 and 3, rows without names, and how a command is told of them."""
+    logits, labels = draw_logits(500, 3, 1, scale=2.0)
+    fitted = TemperatureScaling().fit(pd.DataFrame(1.5 * logits, columns=["1", "2", "3"]), THREE[labels])
+    fitted.save(folder / "c.json")
+    z, y = of_three()
+    p = np.asarray(fitted.predict_proba(pd.DataFrame(z, columns=["1", "2", "3"])))
+    if carrier == "npy":
+        np.save(folder / "z.npy", z)
+        np.save(folder / "y.npy", y)
+        return [folder / "z.npy", "--labels", folder / "y.npy"], p, y
+    write(folder / f"t.{carrier}", {"logits": z, "labels": y})
+    return [folder / f"t.{carrier}"], p, y
+
+
+@pytest.mark.parametrize(
+    ("carrier", "options"), crossed(["npz", "npy", "jsonl", "parquet"], [(), ("--first-label", 1)])
+)
+def test_labels_of_columns_without_names_are_matched_with_the_classes(cli, tmp_path, carrier, options, monkeypatch):
+    rows, p, y = three_in_a_file(tmp_path, carrier)
+    columns = [THREE.tolist().index(label) for label in y]
+    expected = -np.mean([np.log(p[i, column]) for i, column in enumerate(columns)])
+    for blocks in (False, True):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if blocks else "1000000000")
+        evaluation = cli("evaluate", rows[0], "c.json", *rows[1:], *options, *([] if blocks else ["--resamples", 2]))
+        assert evaluation["methods"][1]["measures"]["log_loss"]["value"] == pytest.approx(expected, rel=1e-5)
+        assert evaluation["class_names"] == ["1", "2", "3"]
+    monkeypatch.delenv("REFOCAL_LARGE_FILE")
+
+    cli("monitor", *rows, *options, "--calibrator", "c.json", "--state", "state.json")
+    assert CalibrationMonitor.load("state.json").summary().log_loss == pytest.approx(expected, rel=1e-6)
+
+    costs = ("--costs", "0,1,1;1,0,1;1,1,0", "--calibrator", "c.json", "-o", "d.csv")
+    said = cli("decide", *rows, *options, *costs)
+    written = pd.read_csv("d.csv")
+    decided = THREE[p.argmax(axis=1)]
+    assert written["decision"].tolist() == decided.tolist()
+    assert written["label" if carrier == "npy" else "labels"].tolist() == y.tolist()
+    assert said["reports"]["calibrated"]["cost"]["value"] == pytest.approx(np.mean(decided != y))
+
+
+def test_labels_that_fit_the_classes_and_the_columns_are_refused(cli, refused, tmp_path):
+    three_in_a_file(tmp_path, "npz")
+    z, y = of_three()
+    np.savez(tmp_path / "t.npz", logits=z, labels=y - 1)  # 0 and 1
+    message = refused("evaluate", "t.npz", "c.json", "--resamples", 2)
+    assert "among the class names (1, 2, 3), or column numbers from 0 to 2, not both" in message
+    cli("evaluate", "t.npz", "c.json", "--resamples", 2, "--first-label", 0)
+
+
+def test_compare_reads_test_rows_without_names_as_the_classes_of_validation(cli, tmp_path):
+    logits, labels = draw_logits(500, 3, 1, scale=2.0)
+    columns = {f"logit_{name}": 1.5 * logits[:, i] for i, name in enumerate(THREE)}
+    write(tmp_path / "val.csv", {**columns, "label": THREE[labels]})
+    z, y = of_three()
+    np.savez(tmp_path / "test.npz", logits=z, labels=y)
+    write(tmp_path / "test.csv", {**{f"logit_{name}": z[:, i] for i, name in enumerate(THREE)}, "label": y})
+    losses = [
+        cli("compare", "val.csv", file, "-m", "ts", "--resamples", 2)["methods"][0]["measures"]["log_loss"]["value"]
+        for file in ("test.npz", "test.csv")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+def test_columns_that_are_numbered_keep_their_numbers_and_the_positive_class_is_the_calibrators(cli, tmp_path):
+    p, labels = of_two("1", "0")
+    matrix = np.column_stack([p, 1.0 - p])  # of 0 and 1, in this order
+    np.savez(tmp_path / "val.npz", probabilities=matrix, labels=typed(labels))
+    cli("fit", "val.npz", "-m", "logistic", "--positive-label", "0", "-o", "c.json")
+    assert load("c.json").classes_.tolist() == ["1", "0"]
+    calibrated = np.asarray(load("c.json").predict_proba(p))[:, 1]
+    cli("decide", "val.npz", "--calibrator", "c.json", "--false-positive", 1, "--false-negative", 4, "-o", "d.csv")
+    written = pd.read_csv("d.csv", dtype=str)
+    assert written["decision"].tolist() == ["0" if q >= 0.2 else "1" for q in calibrated]
+    assert written["labels"].tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--positive-label", "2"], ["not 2", "2"]),
+        (["--positive-label", "0"], ["1", "0"]),
+        (["--positive-label", "1"], ["0", "1"]),
+        ([], ["0", "1"]),
+    ],
+)
+def test_decisions_on_rows_without_labels_are_called_by_the_positive_label(cli, tmp_path, options, names):
+    write(tmp_path / "new.csv", {"id": [5, 6], "p": [0.99, 0.01]})
+    said = cli("decide", "new.csv", *options, "--false-positive", 1, "--false-negative", 1, "-o", "d.csv")
+    written = pd.read_csv("d.csv", dtype=str)
+    assert written["decision"].tolist() == names[::-1]
+    assert f"p_{names[1]}" in written.columns
+    assert f"classes: {', '.join(names)}" in said["read"]
+    assert f"positive: {names[1]};" in said["read"]
+
+
+@pytest.mark.parametrize("order", [("p_1", "p_0"), ("p_0", "p_1")])
+def test_the_positive_label_of_numbered_columns_without_labels_keeps_their_numbers(cli, tmp_path, order):
+    p = {"p_0": [0.9, 0.3], "p_1": [0.1, 0.7]}
+    write(tmp_path / "new.csv", {name: p[name] for name in order})
+    costs = ("--false-positive", 1, "--false-negative", 1, "-o", "d.csv")
+    cli("decide", "new.csv", "--positive-label", "0", *costs)
+    written = pd.read_csv("d.csv", dtype={"decision": str})
+    assert written["decision"].tolist() == ["0", "1"]
+    assert written["p_0"].tolist() == pytest.approx([0.9, 0.3])
+
+
+def test_decisions_count_columns_from_the_first_label(cli, tmp_path):
+    z, y = of_three()
+    np.savez(tmp_path / "t.npz", logits=z, labels=y)
+    cli("decide", "t.npz", "--first-label", 1, "--costs", "0,1,1;1,0,1;1,1,0", "-o", "d.csv")
+    written = pd.read_csv("d.csv")
+    assert written["labels"].tolist() == y.tolist()
+    assert written["decision"].tolist() == THREE[z.argmax(axis=1)].tolist()
+
+
+def test_a_monitor_reads_one_number_as_in_earlier_batches(cli, tmp_path):
+    p, labels = of_two("1", "0")
+    write(tmp_path / "one.csv", {"p": p, "label": typed(labels)})
+    cli("monitor", "one.csv", "--state", "s.json", "--period", "1", "--positive-label", "0")
+    first = CalibrationMonitor.load("s.json").summary().log_loss
+    cli("monitor", "one.csv", "--state", "s.json", "--period", "2")
+    assert CalibrationMonitor.load("s.json").summary().log_loss == pytest.approx(first, rel=1e-12)
+
+
+def test_read_and_open_rows_take_the_classes_of_a_calibrator(tmp_path):
+    z, y = of_three()
+    np.savez(tmp_path / "t.npz", logits=z, labels=y)
+    rows = read(tmp_path / "t.npz", classes=THREE)
+    assert (rows.labels == y - 1).all()
+    assert rows.class_names == ("1", "2", "3")
+    assert open_rows(tmp_path / "t.npz", classes=THREE).class_names == ("1", "2", "3")
+    p, labels = of_two("1", "0")
+    np.savez(tmp_path / "p.npz", probabilities=p, labels=typed(labels))
+    rows = read(tmp_path / "p.npz", input="probabilities", classes=["1", "0"])
+    assert (rows.class_names, rows.values[:, 1].tolist()) == (("1", "0"), p.tolist())
+    assert (rows.labels == (labels == "0")).all()
+    with pytest.raises(ParameterError, match="'positive_label' of read must be '0' or left out"):
+        read(tmp_path / "p.npz", input="probabilities", classes=["1", "0"], positive_label=1)

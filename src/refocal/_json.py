@@ -33,6 +33,15 @@ def read_json(path: str | os.PathLike[str], make: Callable[[Any], T], *, what: s
         raise FormatError(f"{file}: {error}") from error
 
 
+def to_json(data: Any, **layout: Any) -> str:
+    """The text of data whose numbers are all finite; intervals of a single row have no end, which JSON cannot hold."""
+    try:
+        return json.dumps(data, allow_nan=False, **layout)
+    except ValueError as error:
+        expected = "of two rows at least: intervals of fewer have no end, which JSON cannot hold"
+        raise FormatError(f"an evaluation that is written must be {expected}.") from error
+
+
 def without_format(data: Any, what: str, name: str, *versions: int) -> dict[str, Any]:
     """The other fields of an object whose fields `format` and `version` are as they should be."""
     if not isinstance(data, dict) or data.get("format") != name:

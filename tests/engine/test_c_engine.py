@@ -324,3 +324,9 @@ def test_every_half_precision_number_is_widened_exactly():
     np.testing.assert_array_equal(
         c_engine.widened(every.reshape(256, 256)[::2, ::3]), every.reshape(256, 256)[::2, ::3]
     )
+
+
+def test_a_library_of_another_source_is_not_used(monkeypatch):
+    monkeypatch.setattr(c_engine, "KERNEL_VERSION", -1)
+    with pytest.warns(RuntimeWarning, match="compiled from another kernel.c"):
+        assert c_engine._library.__wrapped__() is None

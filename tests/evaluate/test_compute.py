@@ -541,3 +541,11 @@ def test_the_histogram_of_weights_below_1_is_the_same_in_blocks():
     assert sum(in_blocks.histogram.right) + sum(in_blocks.histogram.wrong) == pytest.approx(weight.sum())
     np.testing.assert_allclose(in_blocks.histogram.right, in_memory.histogram.right, rtol=1e-9)
     np.testing.assert_allclose(in_blocks.histogram.wrong, in_memory.histogram.wrong, rtol=1e-9)
+
+
+def test_an_evaluation_of_one_row_is_made_and_not_written(tmp_path):
+    found = evaluate(Predictions.from_logits(np.array([[1.0, 0.0, 0.5]]), [0]), {})
+    assert found.before.measures["log_loss"].high == np.inf
+    with pytest.raises(FormatError, match="two rows at least"):
+        found.save(tmp_path / "one.json")
+    assert not list(tmp_path.iterdir())

@@ -260,3 +260,11 @@ def test_comparisons_take_the_clusters_of_the_test_rows():
     assert found.run["unit of intervals"] == "customer"
     again = compare(validation, test.with_clusters({"customer": cluster[300:]}), ["ts"], n_resamples=10)
     assert again["ts"].against_none == found["ts"].against_none
+
+
+def test_a_single_cluster_is_refused():
+    rows = Predictions.from_logits(2.0 * np.eye(3)[[0, 1, 2, 0]], [0, 1, 2, 1])
+    for given in ({"clusters": ["monday"] * 4}, {}):
+        test = rows if given else rows.with_clusters(["monday"] * 4)
+        with pytest.raises(DataError, match="'clusters' of evaluate must be of at least two different ones"):
+            evaluate(test, {}, **given)

@@ -57,3 +57,12 @@ def test_intervals_cover_what_labels_show():
         covered.append(found.accuracy.low <= accuracy <= found.accuracy.high)
         covered.append(found.log_loss.low <= log_loss <= found.log_loss.high)
     assert np.mean(covered) >= 0.88
+
+
+def test_draws_without_an_event_leave_the_auc_its_interval():
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(-6.0, 1.0, 40)
+    labels = np.arange(400) % 2
+    calibrator = TemperatureScaling(input="log-odds").fit(rng.normal(4.0 * labels - 2.0, 1.0), labels)
+    estimate = estimate_performance(calibrator, log_odds)
+    assert 0.0 <= estimate.roc_auc.low <= estimate.roc_auc.value <= estimate.roc_auc.high <= 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import refocal
+from refocal._json import to_json
 
 # Whether a command prints its result as JSON, and nothing else.
 IS_JSON = ContextVar("IS_JSON", default=False)
@@ -52,7 +52,7 @@ def result(data: Any) -> None:
 
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(to_json(data, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager

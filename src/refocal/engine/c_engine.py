@@ -9,6 +9,7 @@ import ctypes
 import functools
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,9 @@ SCRATCH = Scratch()
 READABLE = (np.dtype(np.float32), np.dtype(np.float64))
 """The dtypes that kernel.c reads; other byte orders and widths are converted."""
 
+KERNEL_VERSION = 2
+"""What `refocal_version` of kernel.c returns: that of the passes which this module calls."""
+
 levels = missing
 affine = missing
 
@@ -70,11 +74,24 @@ class _Data(ctypes.Structure):
     )
 
 
+def _is_of_this_source(library: ctypes.CDLL) -> bool:
+    """Whether a library was compiled from the kernel.c beside this module: another may compute something else."""
+    version = getattr(library, "refocal_version", None)
+    if version is None:
+        return False
+    version.restype = ctypes.c_int64
+    return bool(version() == KERNEL_VERSION)
+
+
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(str(Path(__file__).with_name("libkernel.so")))
     except OSError:
+        return None
+    if not _is_of_this_source(library):
+        text = "libkernel.so was compiled from another kernel.c and is not used; `python hatch_build.py` compiles it."
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         return None
     data = ctypes.POINTER(_Data)
     double = ctypes.c_double
@@ -96,9 +113,7 @@ def _library() -> ctypes.CDLL | None:
     }
     in_single = {f"{name}_single": types for name, types in in_both_precisions.items()}
     for name, types in {**in_both_precisions, **in_double, **in_single}.items():
-        function = getattr(library, f"refocal_{name}", None)
-        if function is None:  # compiled from an older kernel.c
-            return None
+        function = getattr(library, f"refocal_{name}")
         function.argtypes = types
         function.restype = None
     return library

@@ -827,4 +827,7 @@ PASS(spline,
       int64_t n_knots, void *scratch, double *pull, double *out),
      (scores, targets, weights, n_rows, curve, n_knots, scratch, pull, out))
 PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))
+
+/* Raised with every change of what a pass takes or computes; KERNEL_VERSION of c_engine.py is the same number. */
+EXPORT int64_t refocal_version(void) { return 2; }
 #endif

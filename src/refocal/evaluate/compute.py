@@ -20,7 +20,7 @@ from refocal.calibrators.description import is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.errors import ParameterError, RefocalError, ShapeError
+from refocal.errors import DataError, ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
@@ -225,6 +225,9 @@ def evaluate(
     True
     """
     check_level(level, "evaluate")
+    if isinstance(test, Predictions) and clusters is not None:
+        test = test.with_clusters(clusters)
+        clusters = None
     _check_rows(test, "test", "evaluate")
     _check_calibrators(calibrators)
     several: dict[str, str] = {}
@@ -326,6 +329,10 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
         raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
     if not isinstance(rows, BlockedDataset) and len(rows) == 0:
         raise ShapeError(argument, function, expected="of at least one row", got="none")
+    clusters = getattr(rows, "clusters", None)
+    if clusters is not None and len(np.unique(clusters)) < 2:
+        expected = "of at least two different ones: a single cluster says nothing about others"
+        raise DataError("clusters", function, expected=expected, got="1")
 
 
 def _check_calibrators(calibrators: Any) -> None:

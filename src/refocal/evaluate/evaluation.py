@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from refocal._files import write_atomically
-from refocal._json import build, read_json, without_format
+from refocal._json import build, read_json, to_json, without_format
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError, MissingExtraError
 from refocal.evaluate.statements import MethodTests, statement_levels
@@ -369,7 +368,7 @@ class Evaluation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write as JSON, whole or not at all; `load_evaluation` reads it."""
-        write_atomically(path, json.dumps(self.to_dict(), allow_nan=False) + "\n")
+        write_atomically(path, to_json(self.to_dict()) + "\n")
 
     def __repr__(self) -> str:
         from refocal.evaluate.summary import verdict

@@ -194,7 +194,8 @@ class InfluenceSummary:
 
     def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
-        error = float(np.linalg.norm(self.influence - other.influence))
+        with np.errstate(invalid="ignore"):  # a single row has an influence without end
+            error = float(np.linalg.norm(self.influence - other.influence))
         return normal_difference(self.value, other.value, error, level, self.n_clusters)
 
 

@@ -144,7 +144,10 @@ def performance_of(
 
     def interval(name: str) -> Interval:
         value = expectation[name]
-        error = math.hypot(float(np.std(drawn[name])), of_alternative[name] - value)
+        # Labels that were drawn without an event, or all of them events, have no AUC.
+        values = [one for one in drawn[name] if not math.isnan(one)]
+        scatter = float(np.std(values)) if values else math.inf
+        error = math.hypot(scatter, of_alternative[name] - value)
         largest = math.inf if name in ("log_loss", "cost") else 1.0
         smallest = -math.inf if name == "cost" else 0.0
         return normal_interval(value, error, level, (smallest, largest))

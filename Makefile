@@ -76,6 +76,7 @@ pytest: $(STAMP)
 	$(PYTEST) -m "not long"
 
 test-all: lint
+	$(BIN)/python -m pip install $(PIP) catboost xgboost-cpu
 	$(PYTEST)
 	$(MAKE) test-lowest stress fuzz mutants RUNS=10000
 

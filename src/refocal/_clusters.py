@@ -23,6 +23,8 @@ class Clusters(NamedTuple):
 
     numbers: Indices
     name: str
+    names: NDArray[np.str_] | None = None
+    """The name of each cluster, by its number; None in blocks of rows."""
 
 
 def as_clusters(clusters: Any, n_rows: int, function: str) -> Clusters:
@@ -32,11 +34,11 @@ def as_clusters(clusters: Any, n_rows: int, function: str) -> Clusters:
     are one cluster. A missing one is an error: whether its row belongs to another is not known.
 
     >>> as_clusters({"customer": ["b", "a", "b"]}, 3, "f")
-    Clusters(numbers=array([1, 0, 1]), name='customer')
+    Clusters(numbers=array([1, 0, 1]), name='customer', names=array(['a', 'b'], dtype='<U1'))
     """
     name, names = _named(clusters, n_rows, function)
-    _, numbers = np.unique(names, return_inverse=True)
-    return Clusters(numbers.astype(np.int64), name)
+    distinct, numbers = np.unique(names, return_inverse=True)
+    return Clusters(numbers.astype(np.int64), name, distinct)
 
 
 def cluster_keys(clusters: Any, n_rows: int, function: str) -> Clusters:

@@ -42,6 +42,7 @@ def test_a_booster_of_lightgbm():
     assert abs(mean_bias(y_new, p)) < 0.05 < mean_bias(y_new, booster.predict(x[1000:]))
 
 
+@pytest.mark.long
 def test_a_booster_of_xgboost():
     xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
     x, y = draw()
@@ -51,6 +52,7 @@ def test_a_booster_of_xgboost():
     assert abs(mean_bias(y_new, p)) < 0.05 < mean_bias(y_new, booster.predict(xgboost.DMatrix(x[1000:])))
 
 
+@pytest.mark.long
 def test_a_booster_of_catboost():
     catboost = pytest.importorskip("catboost", reason="catboost is not installed")
     x, y = draw()

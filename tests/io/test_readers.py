@@ -366,7 +366,7 @@ def test_rows_without_a_label_are_left_out_where_labels_are_names(tmp_path, endi
 
 def test_missing_labels_in_blocks_are_no_marks():
     rows = blocks([(LOGITS, np.where(np.arange(400) == 3, np.nan, LABELS))], ignore_index=-1)
-    with pytest.raises(LabelError, match="Got nan in row 3"):
+    with pytest.raises(LabelError, match="Got a missing one in row 3"):
         rows.start()
 
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from refocal.io import Predictions
 from refocal.monitor import CalibrationMonitor, evidence
 from refocal.monitor.evidence import BatchTest, Stream
 
@@ -155,6 +156,23 @@ def test_clusters_are_the_periods_of_rows():
         other.update(p[day == i], y[day == i], period=i)
     assert [each.first for each in one.history()] == ["0", "1", "2", "3", "4"]
     assert one.streams()["mean/all rows"] == pytest.approx(other.streams()["mean/all rows"], rel=1e-9)
+
+
+def test_clusters_of_predictions_are_periods_unless_one_is_given():
+    rng = np.random.default_rng(2)
+    p = rng.beta(2, 3, 600)
+    y = (rng.random(600) < p).astype(int)
+    rows = Predictions.from_probabilities(p, y)
+    for day in (rng.permutation(np.repeat(np.arange(12), 50)), np.repeat(["2026-05-01", "2026-05-02"], 300)):
+        by_argument = CalibrationMonitor()
+        by_argument.update(rows, clusters=day)
+        by_rows = CalibrationMonitor()
+        by_rows.update(rows.with_clusters({"day": day}))
+        assert [part.first for part in by_rows.history()] == [part.first for part in by_argument.history()]
+        assert by_rows.streams() == by_argument.streams()
+        together = CalibrationMonitor()
+        together.update(rows.with_clusters({"day": day}), period=3)
+        assert [part.first for part in together.history()] == ["3"]
 
 
 def test_the_class_or_group_that_moved_is_named(tmp_path):

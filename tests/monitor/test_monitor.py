@@ -232,7 +232,7 @@ def test_impossible_outcomes_leave_finite_numbers():
     [
         (lambda m: m.update([0.2, 1.7], [0, 1]), InputError, "at most 1"),
         (lambda m: m.update([0.2], [3]), InputError, "'labels' of CalibrationMonitor.update must be between 0 and 1"),
-        (lambda m: m.update([0.2], [np.nan]), InputError, "'labels' .* Got Input labels contains NaN"),
+        (lambda m: m.update([0.2], [np.nan]), InputError, "'labels' .* Got a missing one"),
         (lambda m: m.update([0.2]), ParameterError, "'ids' .* must be given where labels are not"),
         (lambda m: m.update([0.2, 0.3], ids=["a"]), ShapeError, "2 ids"),
         (lambda m: m.update([0.2, 0.3], ids=["a", "a"]), DataError, "different"),

@@ -321,3 +321,70 @@ def test_read_and_open_rows_take_the_classes_of_a_calibrator(tmp_path):
     assert (rows.labels == (labels == "0")).all()
     with pytest.raises(ParameterError, match="'positive_label' of read must be '0' or left out"):
         read(tmp_path / "p.npz", input="probabilities", classes=["1", "0"], positive_label=1)
+
+
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_an_empty_line_of_one_column_is_a_missing_value(refused, tmp_path, has_arrow, monkeypatch, capsys):
+    """It was left out, so that the rows that were written stood beside others."""
+    TemperatureScaling(input="probabilities").fit([0.2, 0.7, 0.9, 0.4], [0, 1, 1, 1]).save(tmp_path / "c.json")
+    if not has_arrow:
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    for text in ("p\n0.2\n\n0.7\n", "p\n0.2\n\n", "p\r\n0.2\r\n\r\n0.7\r\n"):
+        (tmp_path / "one.csv").write_bytes(text.encode())
+        message = refused("apply", "c.json", "one.csv", "-o", "o.csv")
+        assert "row 1 has '' in the column 'p', where a number was expected" in message
+    (tmp_path / "one.csv").write_text("p\n0.2\n\n0.7\n")
+    assert run(["apply", "c.json", "one.csv", "-o", "o.csv", "--skip-bad-rows"]) == 0
+    assert pd.read_csv("o.csv", skip_blank_lines=False).iloc[:, -1].isna().tolist() == [False, True, False]
+    (tmp_path / "two.csv").write_text("id,p\n1,0.2\n\n2,0.7\n")  # of several columns it is no row
+    assert run(["apply", "c.json", "two.csv", "-o", "o.csv"]) == 0
+    assert pd.read_csv("o.csv")["id"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("carrier", ["csv", "jsonl", "parquet"])
+def test_the_problem_of_labels_is_said_alike(refused, tmp_path, carrier, blocks, monkeypatch):
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1" if blocks else "1000000000")
+    p = [0.2, 0.7, 0.9, 0.4]
+    options = [] if blocks else ["--resamples", 2]
+    file = write(tmp_path / f"words.{carrier}", {"p": p, "label": ["no", "yes", "yes", "no"]})
+    assert "say which label is the positive one with --positive-label" in refused("evaluate", file, *options)
+    file = write(tmp_path / f"missing.{carrier}", {"p": p, "label": [0, 1, np.nan, 1]})
+    if carrier == "csv":
+        file.write_text("p,label\n0.2,0\n0.7,1\n0.9,\n0.4,1\n")
+    assert "'labels' must be labels of which none is missing. Got a missing one" in refused("evaluate", file, *options)
+
+
+def test_a_label_that_is_neither_a_class_nor_a_column_is_named(refused, tmp_path):
+    (tmp_path / "rows.csv").write_text("logit_dog,logit_cat,label\n1.5,0.2,0\n0.1,1.2,1\n0.2,0.4,2\n")
+    message = refused("evaluate", "rows.csv")
+    assert "among the class names (dog, cat), or column numbers from 0 to 1. Got 2 instead" in message
+
+
+def test_the_sentence_about_the_threshold_names_the_class(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "new.csv", {"id": [5, 6], "p": [0.99, 0.01]})
+    costs = ["--false-positive", "1", "--false-negative", "1"]
+    for options, name in (
+        ([], "Class 1"),
+        (["--positive-label", "2"], "Class 2"),
+        (["--positive-label", "ill"], "Ill"),
+    ):
+        assert run(["decide", "new.csv", *options, *costs]) == 0
+        assert f"{name} is decided from a probability of 0.5 on." in capsys.readouterr().out
+
+
+def test_a_monitor_that_knew_no_names_learns_those_of_the_calibrator(cli, tmp_path):
+    """States of earlier versions have none."""
+    logits, labels = draw_logits(300, 3, 1, scale=2.0)
+    names = ["cat", "dog", "emu"]
+    fitted = TemperatureScaling().fit(pd.DataFrame(logits, columns=names), np.array(names)[labels])
+    fitted.save(tmp_path / "c.json")
+    np.savez(tmp_path / "b.npz", logits=logits, labels=labels)
+    before = CalibrationMonitor()
+    before.update(np.asarray(fitted.predict_proba(pd.DataFrame(logits, columns=names))), labels, period="1")
+    before.save("s.json")
+    cli("monitor", "b.npz", "--calibrator", "c.json", "--state", "s.json", "--period", "2")
+    after = CalibrationMonitor.load("s.json")
+    assert after.class_names == ("cat", "dog", "emu")
+    assert after.summary().log_loss == pytest.approx(before.summary().log_loss, rel=1e-6)

@@ -54,7 +54,7 @@ def test_zeros_and_ones_of_every_kind(taker, kind):
 @pytest.mark.parametrize("taker", TAKERS)
 @pytest.mark.parametrize("bad", [[0.0, 0.5, 1.0, 1.0], [0.0, np.nan, 1.0, 1.0], [0.0, np.inf, 1.0, 1.0]])
 def test_fractions_are_no_labels(taker, bad):
-    with pytest.raises(LabelError, match="whole numbers"):
+    with pytest.raises(LabelError, match=r"whole numbers|none is missing"):
         TAKERS[taker](bad)
 
 

@@ -38,7 +38,13 @@ LOGIT_FAULTS = [
     (LOGITS, np.array([0, 1, 2, 3]), None, LabelError, "from 0 to 2. Got 3 in row 13 of here"),
     (LOGITS, np.array([-1, 1, 2, 1]), None, LabelError, "from 0 to 2. Got -1 in row 10 of here"),
     (LOGITS, np.array([0.0, 1.0, 2.0, 1.5]), None, LabelError, "whole numbers from 0 to 2. Got 1.5 in row 13 of here"),
-    (LOGITS, np.array([np.nan, 1.0, 2.0, 1.0]), None, LabelError, "Got nan in row 10 of here"),
+    (
+        LOGITS,
+        np.array([np.nan, 1.0, 2.0, 1.0]),
+        None,
+        LabelError,
+        "none is missing. Got a missing one in row 10 of here",
+    ),
     (LOGITS, LABELS, np.array([1.0, -0.5, 1.0, 1.0]), DataError, "finite and not negative. Got -0.5 in row 11 of here"),
     (LOGITS, LABELS, np.array([1.0, 1.0, np.inf, 1.0]), DataError, "Got inf in row 12 of here"),
 ]

@@ -299,6 +299,8 @@ def _add(
         when: dict[str, Any] = {"period": period} if clusters is None else {"clusters": clusters.tolist()}
         place = period if clusters is None else f"{len({*clusters.tolist()}):,} periods of {columns.cluster}"
         rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
+        if known is None and fitted is not None and _can_be_named(rows, fitted):
+            watched.class_names = rows.class_names
         if reader.positive_label is not None:  # which says what one number per row was about before
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
@@ -310,6 +312,20 @@ def _add(
             return f"{file}: {counted}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=of_rows), ids=names, **when)
         return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
+
+
+def _can_be_named(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator) -> bool:
+    """Whether earlier batches without names are of the calibrator's classes, as these rows are.
+
+    Where a class could be taken for a column number, their labels may have been.
+    """
+    from refocal.calibrators.class_order import named_classes
+    from refocal.rows.labels import LabelRule
+
+    names = rows.class_names
+    if names is None or list(names) != named_classes(calibrator):
+        return False
+    return not LabelRule(len(names), names).needs_distinct
 
 
 def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:

@@ -234,8 +234,8 @@ def evaluate(
     if isinstance(test, MultiLabelPredictions):
         several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
         if clusters is not None:  # of rows, and so of all their labels
-            numbers, name = as_clusters(clusters, len(test), "evaluate")
-            test = replace(test, clusters=numbers, cluster_name=name)
+            numbers, name, names = as_clusters(clusters, len(test), "evaluate")
+            test = replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
             clusters = None
         test = test.pooled()
     report = progress or (lambda *_: None)

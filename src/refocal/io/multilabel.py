@@ -119,7 +119,12 @@ class MultiLabelPredictions(CheckedRows):
         rows_of_two = self._two_classes(rows, columns, class_names=APPLIES)
         grouped = rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
         if self.clusters is not None:
-            return replace(grouped, clusters=self.clusters[rows], cluster_name=self.cluster_name)
+            return replace(
+                grouped,
+                clusters=self.clusters[rows],
+                cluster_name=self.cluster_name,
+                cluster_names=self.cluster_names,
+            )
         return replace(grouped, clusters=rows, cluster_name="row")  # the labels of one row are a cluster
 
     def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:

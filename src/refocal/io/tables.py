@@ -91,7 +91,12 @@ class TextTable(Table):
             self.n_lost = len(wrong)
             return "skip" if self.query.lenient else "error"
 
-        parsing = reader.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=note)
+        parsing = reader.ParseOptions(
+            delimiter=self._separator,
+            newlines_in_values=True,
+            invalid_row_handler=note,
+            ignore_empty_lines=self._n_cells > 1,  # of one column an empty line is a missing value
+        )
         types = {name: arrow.string() for name in columns}
         converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
         longest_cell = 64  # bytes, so that one row always has room
@@ -111,7 +116,10 @@ class TextTable(Table):
     def _by_line(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         at = {name: self.names.index(name) for name in columns}
         with self._lines() as lines:
-            rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
+            parsed = csv.reader(lines, delimiter=self._separator)
+            # Of one column an empty line is a missing value; of several it is no row.
+            full = (row or [""] for row in parsed) if self._n_cells == 1 else filter(None, parsed)
+            rows = enumerate(full, -1)
             next(rows)
             n_rows = max(1, block_entries() >> 11)  # each cell is an object of Python's, and the row a list of them
             while some := list(islice(rows, n_rows)):

@@ -172,7 +172,8 @@ class CalibrationMonitor:
             What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
             batch is one, counted from 1. More rows of the last period are added to it.
         clusters : sequence of N, optional
-            The period of each row, for a batch of several: `clusters=table["day"]`.
+            The period of each row, for a batch of several: `clusters=table["day"]`. By default the clusters of
+            Predictions, unless `period` is given.
         groups : array (N,), mapping or data frame, optional
             Groups that are watched by themselves too.
         """
@@ -181,6 +182,8 @@ class CalibrationMonitor:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
         if isinstance(probabilities, Predictions):
             rows, names = self._of_predictions(probabilities, labels, function)
+            if period is None and clusters is None:
+                clusters = _periods_of_clusters(rows)
             given_labels = rows.labels if ids is None else None
         else:
             p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
@@ -666,6 +669,16 @@ class MonitorState:
     merged: dict[str, int] = field(default_factory=dict)
     labels_by_name: bool | None = None
     enough_labels: float = 0.5
+
+
+def _periods_of_clusters(rows: Predictions) -> list[Any] | None:
+    """The name of the cluster of each row, as whole numbers where all are; None where rows have no such names."""
+    if rows.clusters is None or rows.cluster_names is None:
+        return None
+    names: list[Any] = rows.cluster_names.tolist()
+    if all(name.isdecimal() and str(int(name)) == name for name in names):
+        names = [int(name) for name in names]
+    return [names[number] for number in rows.clusters.tolist()]
 
 
 def _by_period(keys: list[Key], rows: Predictions) -> list[tuple[Key, Predictions]]:

@@ -93,8 +93,8 @@ def read_rows(
         columns = as_groups(groups, n_given, function)
         checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
     if clusters is not None:
-        numbers, name = as_clusters(clusters, n_given, function)
-        checked = replace(checked, clusters=numbers[some], cluster_name=name)
+        numbers, name, cluster_names = as_clusters(clusters, n_given, function)
+        checked = replace(checked, clusters=numbers[some], cluster_name=name, cluster_names=cluster_names)
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))

@@ -235,7 +235,7 @@ class LabelRule:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
         keys = {label_key(label) for label in distinct}
         if None in keys:
-            raise self._error("labels of which none is missing", "a missing one")
+            raise missing_label(self.argument, self.function)
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         numbers = {by_number.column(key) for key in keys}
         are_numbers = -1 not in numbers
@@ -261,7 +261,7 @@ class LabelRule:
         whole = sorted(key for key in keys if isinstance(key, int))
         names = sorted(key for key in keys if isinstance(key, str))
         if names:
-            is_two = len(keys) == 2 and self.n_classes == 2
+            is_two = len(keys) <= 2 and self.n_classes == 2
             fractions = [name for name in names if _is_fraction(name)]
             if fractions:
                 return self._error("whole numbers or names of classes", f"{fractions[0]}")
@@ -297,7 +297,10 @@ class LabelRule:
             return self._error(f"{expected}, not both", f"{_listed(sorted(keys, key=str))}: {reading} a name too")
         mark = next((key for key in strangers if key in IGNORED), None)
         remedy = None if mark is None else Remedy.IGNORE_INDEX
-        return self._error(expected, repr(strangers[0]), remedy)
+        # One that is neither a name nor a column number, where there is one.
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        outside = [key for key in strangers if by_number.column(key) < 0]
+        return self._error(expected, repr((outside or strangers)[0]), remedy)
 
 
 def _is_fraction(text: str) -> bool:
@@ -311,6 +314,12 @@ def _listed(names: Collection[Any]) -> str:
     most_shown = 6  # labels or names
     some = ", ".join(str(name) for name in list(names)[:most_shown])
     return f"{some}, …" if len(names) > most_shown else some
+
+
+def missing_label(argument: str, function: str, place: str = "") -> LabelError:
+    """The error about a label that a row does not have: an empty cell, null or NaN."""
+    got = f"a missing one in {place}" if place else "a missing one"
+    return LabelError(argument, function, expected="labels of which none is missing", got=got)
 
 
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
@@ -347,6 +356,8 @@ def _numbers_in_range(labels: Array, rule: LabelRule) -> Indices | None:
     """Column numbers that are stored as numbers, without a search for the distinct ones; None if some are none."""
     xp = namespace(labels)
     if xp.isdtype(labels.dtype, "real floating"):
+        if bool(xp.any(xp.isnan(labels))):
+            raise missing_label(rule.argument, rule.function)
         if not bool(xp.all(xp.isfinite(labels))):
             got = f"Input {rule.argument} contains NaN or infinity"
             raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
@@ -361,6 +372,8 @@ def distinct_labels(labels: Array, argument: str, function: str) -> list[Any]:
     """The distinct labels, in sorted order where they have one; text and numbers side by side have none."""
     values = to_numpy(labels)
     if values.dtype.kind in "biuf":
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise missing_label(argument, function)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             got = f"Input {argument} contains NaN or infinity"
             raise LabelError(argument, function, expected="integers or other whole numbers", got=got)
@@ -502,6 +515,8 @@ def _positive_of_unnamed(
     One number per row is about the positive class, whatever the labels are.
     """
     keys = sorted({label_key(label) for label in distinct}, key=lambda key: (str(type(key)), key))
+    if None in keys:
+        raise missing_label(rule.argument, rule.function)
     wanted = label_key(positive)
     if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
         wanted = str(bool(wanted))

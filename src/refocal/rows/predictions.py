@@ -109,6 +109,8 @@ class CheckedRows:
     """The number of each row's cluster, from 0 on, (N,): rows of one cluster are not independent of one another."""
     cluster_name: str = ""
     """What the clusters are: the name of their column."""
+    cluster_names: NDArray[np.str_] | None = None
+    """The name of each cluster, by its number; None where it is not known."""
     row_numbers: Indices | None = None
     """The number of each row among those that were given, from 0 on; None where these are all of them, in order."""
 
@@ -285,8 +287,8 @@ class Predictions(CheckedRows):
         >>> rows.clusters, rows.cluster_name
         (array([0, 0, 1]), 'day')
         """
-        numbers, name = as_clusters(clusters, len(self), "Predictions.with_clusters")
-        return replace(self, clusters=numbers, cluster_name=name)
+        numbers, name, names = as_clusters(clusters, len(self), "Predictions.with_clusters")
+        return replace(self, clusters=numbers, cluster_name=name, cluster_names=names)
 
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""

@@ -35,6 +35,7 @@ from refocal.rows.labels import (
     LabelRule,
     are_marks,
     label_key,
+    missing_label,
     order_with_positive,
     raw_labels,
     sorted_classes,
@@ -332,22 +333,26 @@ class RowReader:
         """What is wrong with one row, and where."""
         place = f"row {raw.first_row + row} of {raw.where}"
         if numbers[row] < 0:
-            return self._label_error(raw.labels[row], place)
+            return self._label_error(raw.labels, row, place)
         if raw.weight is not None and not 0.0 <= raw.weight[row] < np.inf:
             got = f"{raw.weight[row]} in {place}"
             return DataError("sample_weight", self.function, expected="finite and not negative", got=got)
         return self.score_error(raw.values[row], place)
 
-    def _label_error(self, label: Any, place: str) -> LabelError:
-        label = label.item() if isinstance(label, np.generic) else label
+    def _label_error(self, labels: NDArray[Any], row: int, place: str) -> LabelError:
+        label = labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
         key = label_key(label)
+        if key is None:
+            return missing_label("y", self.function, place)
         remedy = Remedy.IGNORE_INDEX if key in IGNORED else None
         first = self.first_label or 0
         numbers = f"whole numbers from {first} to {first + self.n_classes - 1}"
         if self.class_names is None:
             if isinstance(key, str) and not isinstance(label, (bool, float)):
                 got = f"text such as {label!r} in {place}"
-                return LabelError("y", self.function, expected="integers", got=got, remedy=Remedy.CLASS_NAMES)
+                is_two = self.n_classes == 2 and len({label_key(each) for each in labels.tolist()} - {None}) <= 2
+                named_by = Remedy.POSITIVE_LABEL if is_two else Remedy.CLASS_NAMES
+                return LabelError("y", self.function, expected="integers", got=got, remedy=named_by)
             return LabelError("y", self.function, expected=numbers, got=f"{label} in {place}", remedy=remedy)
         shown = ", ".join(self.class_names[:6]) + (", …" if self.n_classes > 6 else "")
         expected = f"among the class names ({shown})"

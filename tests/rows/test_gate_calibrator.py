@@ -149,7 +149,8 @@ def test_adapt_reads_one_number_as_the_fit_did(cli, tmp_path, names):
     write(tmp_path / "rare.csv", {"p": p[kept]})
     shares = []
     for options in ([], ["--positive-label", names[1]]):
-        cli("adapt", "c.json", "rare.csv", "--fit-rows", "val.csv", "-o", "a.json", "--force", *options)
+        files = ["c.json", "rare.csv", "--fit-rows", "val.csv", "-o", "a.json"]
+        assert run(["adapt", *files, "--force", *options]) == 0
         adapted = load(tmp_path / "a.json")
         assert list(adapted.classes_) == list(names)
         shares.append(adapted.predict_proba([0.5])[0, 1])

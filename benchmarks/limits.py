@@ -80,13 +80,13 @@ def lines() -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into benchmarks/results/limits.md")
     is_written = parser.parse_args().write
     warnings.simplefilter("ignore")
     found = lines()
     print("\n".join(found))
     if is_written:
-        tables.write(tables.PAGE, "limits", found)
+        tables.write(tables.RESULTS / "limits.md", "limits", found)
 
 
 if __name__ == "__main__":

@@ -33,13 +33,29 @@ def read_json(path: str | os.PathLike[str], make: Callable[[Any], T], *, what: s
         raise FormatError(f"{file}: {error}") from error
 
 
+# What null stands for in these fields of an interval: that of a single row has no ends.
+ENDLESS = {"low": -math.inf, "high": math.inf, "standard_error": math.inf}
+
+
 def to_json(data: Any, **layout: Any) -> str:
-    """The text of data whose numbers are all finite; intervals of a single row have no end, which JSON cannot hold."""
-    try:
-        return json.dumps(data, allow_nan=False, **layout)
-    except ValueError as error:
-        expected = "of two rows at least: intervals of fewer have no end, which JSON cannot hold"
-        raise FormatError(f"an evaluation that is written must be {expected}.") from error
+    """The text of results, in which ends that an interval does not have are null; other numbers must be finite.
+
+    >>> to_json({"value": 0.5, "low": -math.inf, "high": 1.0})
+    '{"value": 0.5, "low": null, "high": 1.0}'
+    """
+    return json.dumps(_without_ends(data), allow_nan=False, **layout)
+
+
+def _without_ends(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: None if _is_no_end(key, value) else _without_ends(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_without_ends(entry) for entry in data]
+    return data
+
+
+def _is_no_end(name: Any, value: Any) -> bool:
+    return name in ENDLESS and isinstance(value, float) and not math.isfinite(value)
 
 
 def without_format(data: Any, what: str, name: str, *versions: int) -> dict[str, Any]:
@@ -93,7 +109,11 @@ def build(kind: type[T], data: Any, where: str) -> T:
         given = set(data) if isinstance(data, dict) else set()
         odd = next(iter(sorted((needed - given) | (given - names))), "")
         raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
-    return kind(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in data})
+    values = {}
+    for name, value in data.items():
+        is_endless = value is None and name in ENDLESS and hints[name] is float
+        values[name] = ENDLESS[name] if is_endless else _value(hints[name], value, f"{where}.{name}")
+    return kind(**values)
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

@@ -129,10 +129,11 @@ def check_broadcast(value: Any, argument: str, function: str, *, like: Array, **
 def check_class_weight(value: Any, function: str, *, like: Array, also: str = "") -> Array:
     """One factor above 0 for each class on the last axis of `like`; `also` says what else may be given."""
     kind = f"{also}an array of numbers, all of them"
-    index = getattr(value, "index", None)
-    if getattr(value, "ndim", 0) == 1 and index is not None and [*index] != [*range(len(index))]:
+    index: Any = getattr(value, "index", None)
+    has_index = getattr(value, "ndim", 0) == 1 and index is not None and not callable(index)
+    if has_index and list(index) != list(range(len(index))):
         expected = f"{also}an array of numbers in the order of the columns"
-        got = f"a {type(value).__name__} with an index of its own, {', '.join(str(key) for key in [*index][:6])}"
+        got = f"a {type(value).__name__} with an index of its own, {', '.join(str(key) for key in list(index)[:6])}"
         raise ParameterError("class_weight", function, expected=expected, got=got)
     value = _finite_setting(value, "class_weight", function, {"above": 0.0}, like, kind)
     if tuple(value.shape) != (like.shape[-1],):

@@ -543,9 +543,10 @@ def test_the_histogram_of_weights_below_1_is_the_same_in_blocks():
     np.testing.assert_allclose(in_blocks.histogram.wrong, in_memory.histogram.wrong, rtol=1e-9)
 
 
-def test_an_evaluation_of_one_row_is_made_and_not_written(tmp_path):
+def test_an_evaluation_of_one_row_has_intervals_without_end(tmp_path):
     found = evaluate(Predictions.from_logits(np.array([[1.0, 0.0, 0.5]]), [0]), {})
     assert found.before.measures["log_loss"].high == np.inf
-    with pytest.raises(FormatError, match="two rows at least"):
-        found.save(tmp_path / "one.json")
-    assert not list(tmp_path.iterdir())
+    found.save(tmp_path / "one.json")
+    written = json.loads((tmp_path / "one.json").read_text())
+    assert written["methods"][0]["measures"]["log_loss"]["high"] is None
+    assert load_evaluation(tmp_path / "one.json").before.measures == found.before.measures

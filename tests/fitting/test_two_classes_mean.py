@@ -155,3 +155,14 @@ def test_a_row_less_changes_little():
         for i in range(0, 500, 50)
     ]
     assert np.median([change.max() for change in moved]) < 0.05
+
+
+def test_scores_that_are_equal_but_for_rounding_give_the_same_fit():
+    """Whole log-odds repeat; logarithms of their probabilities differ in last digits."""
+    rng = np.random.default_rng(1)
+    logits = np.round(3.0 * rng.normal(size=(96, 2)))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    by_logits = AutoCalibration().fit(logits, labels).predict_proba(logits)
+    by_probabilities = AutoCalibration(input="probabilities").fit(p, labels).predict_proba(p)
+    np.testing.assert_allclose(by_probabilities, by_logits, rtol=0.0, atol=1e-9)

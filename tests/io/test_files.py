@@ -157,7 +157,7 @@ def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
         open_rows(folder, class_names=["cat", "dog"])
     spoil(folder, "part2.parquet", label=[None, *NAMES[LABELS[701:1900]]])
     assert run(["fit", str(folder), "-m", "ts", "-o", str(folder.parent / "c.json")]) == 1
-    assert "Got None in row 0 of" in capsys.readouterr().err.replace("\n", " ")
+    assert "a missing one in row 0 of" in capsys.readouterr().err.replace("\n", " ")
     assert TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True)).fit_report_["n_skipped"] == 1
     written = apply(fitted, folder, folder.parent / "probs")
     assert pq.read_table(written[0].file)["label"].to_pylist() == NAMES[LABELS[:700]].tolist()

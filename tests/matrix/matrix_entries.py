@@ -57,12 +57,14 @@ class Reference:
 
     @cached_property
     def logits(self):
-        logits = rows_of(self.case).logits[self.is_kept]
-        if self.case.scores == "zeros":
-            # A zero counts as half the smallest probability that is none.
-            log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-            logits = np.where(np.isinf(log_p), log_p[np.isfinite(log_p)].min() - np.log(2.0), log_p)
-        return logits
+        rows = rows_of(self.case)
+        if self.case.input != "probabilities":
+            return rows.logits[self.is_kept]
+        # Rows of different logits and equal probabilities are equal rows.
+        with np.errstate(divide="ignore"):
+            log_p = np.log(rows.values[self.is_kept])
+        # A zero counts as half the smallest probability that is none.
+        return np.where(np.isinf(log_p), log_p[np.isfinite(log_p)].min() - np.log(2.0), log_p)
 
     @cached_property
     def temperature(self):

@@ -264,9 +264,12 @@ def _tabulated(curves: Sequence[LogOddsCurve], mean: MeanCurve, x: Vector) -> Cu
 
     clipped = clip_masks(x)
     width = max(float(np.ptp(clipped)), 1.0)
-    first = np.quantile(np.unique(clipped), np.linspace(0.0, 1.0, 24))
+    resolution = 1e-6 * width  # scores no farther apart are equal but for rounding
+    distinct = np.unique(clipped)
+    distinct = distinct[np.append(True, np.diff(distinct) > resolution)]
+    first = np.quantile(distinct, np.linspace(0.0, 1.0, 24))
     knots = np.unique(np.concatenate([[clipped.min() - width], first, [clipped.max() + width]]))
-    knots = knots[np.append(True, np.diff(knots) > 1e-6 * width)]
+    knots = knots[np.append(True, np.diff(knots) > resolution)]
     eta = at(knots)
     while len(knots) < max_knots:
         middle = 0.5 * (knots[1:] + knots[:-1])

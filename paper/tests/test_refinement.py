@@ -180,6 +180,7 @@ def test_the_command_writes_both_files(measured, runs, refocal_paper, tmp_path):
     assert refocal_paper("refinement", str(source))[1] == text
 
 
+@pytest.mark.long
 def test_the_file_of_the_repository_is_that_of_its_logits(tmp_path):
     """Two cells, which share their test images, measured again."""
     kept = refinement.read_refinement(RESULTS)

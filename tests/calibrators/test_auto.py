@@ -522,7 +522,7 @@ def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
     parts = np.array_split(order, 5)
     # All rows, and more than a sample has: then the last fit of the scaling sums up rows in their own order.
     for most, close in ((100_000, 1e-9), (1000, 1e-6)):
-        monkeypatch.setattr(auto, "_max_rows", lambda n_classes, most=most: most)
+        monkeypatch.setattr(auto, "max_rows", lambda n_classes, most=most: most)
         expected = AutoCalibration().fit(logits, labels).predict_proba(log_p)
         shuffled = AutoCalibration().fit(logits[order], labels[order]).predict_proba(log_p)
         np.testing.assert_allclose(shuffled, expected, rtol=0.0, atol=close)
@@ -547,7 +547,7 @@ def test_the_numbers_of_a_fit_are_those_that_it_was_made_of():
     fitted = AutoCalibration().fit(2.0 * log_p, labels)
     choice = fitted.choice_
     assert list(choice) == [
-        "chosen", "strength", "passes", "converged", "weights", "log_loss_out_of_fold", "gamma", "temperature",
+        "chosen", "passes", "converged", "weights", "log_loss_out_of_fold", "gamma", "temperature",
     ]  # fmt: skip
     assert list(choice["log_loss_out_of_fold"]) == ["mean", *choice["weights"]]
     assert (choice["gamma"], choice["temperature"]) == (fitted.gamma_, fitted.temperature_)

@@ -74,6 +74,7 @@ def test_the_default_on_rounded_probabilities_has_the_rate_of_the_labels(n_rows)
     assert log_loss(labels, np.log(calibrated)) < log_loss(labels, np.log(true_p)) + 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_default_on_votes_of_a_forest_has_the_rates_of_the_labels():
     votes, _, labels = forest_votes(250_000)

@@ -107,6 +107,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_steps_are_compiled_whole():

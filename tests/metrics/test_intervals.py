@@ -270,6 +270,7 @@ def test_errors_hold_for_weights_that_depend_on_the_label(which):
     assert rm.spiegelhalter_test(y, two, sample_weight=weight).z == pytest.approx(z, rel=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_calibrated_models_pass_with_weights_that_depend_on_the_label(which):

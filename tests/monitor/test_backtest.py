@@ -38,6 +38,7 @@ def test_a_change_is_followed_and_the_best_policy_recommended(tmp_path):
     assert "log-loss saved" in page
 
 
+@pytest.mark.long
 def test_without_a_change_the_calibrator_is_kept_or_hardly_touched():
     for seed in range(3):
         found = backtest(days(seed, lambda day: 0.0, sd=0.2))

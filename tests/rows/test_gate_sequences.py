@@ -159,3 +159,13 @@ def test_a_cluster_may_be_called_missing_and_none_may_be():
         unknown = [*names[:-1], nothing]
         with pytest.raises(DataError, match="none in row 39 of 'day'"):
             Predictions.from_logits(logits, labels, clusters={"day": unknown})
+
+
+def test_rows_with_labels_that_all_have_weight_0_are_refused_by_their_weights():
+    logits, labels = draw_logits(20, 3, seed=0)
+    labels[:10] = -100
+    weight = np.r_[np.ones(10), np.zeros(10)]
+    with pytest.raises(DataError, match=r"'sample_weight' of .*fit must be above 0 for at least one row that has"):
+        TemperatureScaling().fit(logits, labels, weight, ignore_index=-100)
+    with pytest.raises(LabelError, match=r"'y' of .*fit must be given for at least one row"):
+        TemperatureScaling().fit(logits, np.full(20, -100), ignore_index=-100)

@@ -43,6 +43,7 @@ def test_expected_measures_are_means_over_labels():
         estimate_performance(calibrator, log_odds, costs=np.zeros((3, 2)))
 
 
+@pytest.mark.long
 def test_intervals_cover_what_labels_show():
     covered = []
     for seed in range(50):

@@ -105,6 +105,7 @@ def test_other_changes_are_refused_and_label_shift_is_not(fitted):
     assert (forced is calibrator, result.refused, result.label_shift.rejects) == (False, "", True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_intervals_cover_the_shares_and_the_accuracy(fitted):
     calibrator, _ = fitted

@@ -43,7 +43,8 @@ class FitSummary:
         """The same as plain values: `choice_` of the calibrator."""
         plain: dict[str, Any] = {"chosen": self.form}
         if self.scaling is not None:
-            plain |= self.scaling.choice
+            # Each member of the mean has a strength of its own, and the mean has none.
+            plain |= {name: value for name, value in self.scaling.choice.items() if name != "strength"}
         if self.weights is not None:
             plain["weights"] = self.weights
         if self.share_uncalibrated is not None:
@@ -87,6 +88,13 @@ class References:
         return {"no calibration": self.uncalibrated, "predicting the share of each class": self.shares}
 
 
+def max_rows(n_classes: int) -> int:
+    """The most rows that all but the last fit of the scaling use: more would change the log-loss by less than 1e-4."""
+    most = 100_000
+    max_entries = 1 << 25  # of a matrix of logits
+    return min(most, max_entries // n_classes)
+
+
 CLASSES_PER_ROW = 10
 
 
@@ -118,7 +126,7 @@ def sentences(rows: Block, summary: FitSummary, references: References) -> list[
         )
     if summary.share_uncalibrated is not None and summary.share_uncalibrated >= negligible:
         share = summary.share_uncalibrated
-        lines.append(f"It is mixed with {share:.0%} of no calibration, than which it is not clearly better.")
+        lines.append(f"{share:.0%} of the uncalibrated probabilities are mixed in: calibration is not clearly better.")
     if summary.form == "temperature" and is_vocabulary(rows.n_rows, rows.n_classes):
         lines.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "
@@ -128,7 +136,9 @@ def sentences(rows: Block, summary: FitSummary, references: References) -> list[
         lines.append(f"{rows.n_rows:,} rows are too few to divide: nothing was cross-validated.")
     elif rows.n_classes > 2 and rows.n_rows < rows_for_matrix(rows.n_classes):
         needed = rows_for_matrix(rows.n_classes)
-        lines.append(f"A matrix was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
+        most = max_rows(rows.n_classes)
+        used = f", and at most {most:,} are used" if needed > most else ""
+        lines.append(f"A matrix was left out: it needs {needed:,} rows for {rows.n_classes:,} classes{used}.")
     return lines
 
 

@@ -15,6 +15,7 @@ from refocal.calibrators._auto_summary import (
     References,
     event_warnings,
     is_vocabulary,
+    max_rows,
     reference_warnings,
     sentences,
 )
@@ -98,7 +99,7 @@ class AutoCalibration(CrossFitted):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         tell = progress or _ignore
         dataset.start()
-        n_rows = min(dataset.n_rows, _max_rows(dataset.n_classes))
+        n_rows = min(dataset.n_rows, max_rows(dataset.n_classes))
         has_vocabulary = is_vocabulary(n_rows, dataset.n_classes)
         rows, whole = _sample(dataset, has_vocabulary)
         is_divided = rows.n_rows >= 2 * self.n_folds
@@ -216,20 +217,13 @@ def _log_losses(left_out: LeftOutScores, losses: Vector, references: References)
     }
 
 
-def _max_rows(n_classes: int) -> int:
-    """The most rows that all but the last fit of the scaling use: more would change the log-loss by less than 1e-4."""
-    max_rows = 100_000
-    max_entries = 1 << 25  # of a matrix of logits
-    return min(max_rows, max_entries // n_classes)
-
-
 def _sample(dataset: Dataset, has_vocabulary: bool) -> tuple[Block, Dataset]:
     """A sample of the rows, and all rows; both are the same object if the sample has all of them.
 
     Sampled rows are in the order of their keys, which are computed from their values, so that a fit does not depend on
     the order of the rows or on blocks. Those of a vocabulary keep their order: nothing is fitted to single classes.
     """
-    n_rows = _max_rows(dataset.n_classes)
+    n_rows = max_rows(dataset.n_classes)
     if not isinstance(dataset, Block):
         rows: Block = dataset.look(affine.usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)

@@ -13,7 +13,7 @@ from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_libra
 from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import check_weight
-from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
 from refocal.rows.labels import (
     IgnoreIndex,
@@ -315,10 +315,12 @@ def _kept(
         kept = weights > 0.0 if kept is None else kept & (weights > 0.0)
     if kept is None or kept.all():
         return None
-    if not kept.any():
-        expected = "above 0 for at least one row that has a label"
-        raise LabelError(names.labels, function, expected=expected, got="none")
-    return kept
+    if kept.any():
+        return kept
+    if weights is None:
+        raise LabelError(names.labels, function, expected="given for at least one row", got="none")
+    expected = "above 0 for at least one row that has a label"
+    raise DataError(names.weight, function, expected=expected, got="none")
 
 
 def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:

@@ -9,7 +9,8 @@ of two classes moves columns and labels together. Where a caller says `first_lab
 counted from it are that, whatever the names.
 
 A fit on columns without names has one more rule (`LabelRule.sorts`), as in scikit-learn: labels that are not all
-column numbers name the columns in sorted order, and there must be as many as columns. `Calibrator.fit` takes no `first_label`.
+column numbers name the columns in sorted order, and there must be as many as columns. `Calibrator.fit` takes no
+`first_label`.
 
 One module does without this one: `calibrators/classifier.py` fits the classifier itself, so that there are no columns
 to match labels with; its codes are places in the sorted classes.

@@ -1,7 +1,7 @@
 """Draws docs/subpackages.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/subpackage_diagram.py`.
 
 Subpackages stand in the order of the contract, the most basic at the bottom; an arc leads from a subpackage down to one that it imports from.
-`errors`, `_files`, `_outputs`, `_arrays` and `_validation` are left out of the arcs: nearly every subpackage imports them.
+`errors`, `_files`, `_outputs`, `_arrays` and `_validation` have boxes and no arcs: nearly every subpackage imports them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ WORDS = {
     "io": "files, blocks, Dask, stores",
     "decide": "probabilities + costs → actions",
     "decomposition": "how much of a loss is miscalibration",
+    "segments": "features + rows → where probabilities are off",
     "detection": "boxes: matching, calibration, errors",
     "calibrators": "logits → probabilities; JSON",
     "fitting": "objectives, Newton, grid, line",
@@ -38,6 +39,8 @@ WORDS = {
     "rows": "the gate: scores, labels, names → Predictions",
     "_validation": "every other check of what users pass in",
     "_arrays": "the one door to array libraries",
+    "_json": "JSON of files that may be hostile",
+    "_limits": "how much memory may be used",
     "_outputs": "what may be written over",
     "_files": "whole or not at all",
     "errors": "every exception",
@@ -102,7 +105,7 @@ def drawing() -> str:
         parts.append(
             f'<rect x="{LEFT}" y="{y - 15}" width="{WIDTH}" height="30" rx="5" fill="#eef4f3" stroke="#00695c"/>'
             f'<text x="{LEFT + 10}" y="{y + 5}" font-weight="600" fill="#00463d">{each}</text>'
-            f'<text x="{LEFT + 128}" y="{y + 5}" font-size="10.5" fill="#33413f">{WORDS.get(each, "")}</text>'
+            f'<text x="{LEFT + 128}" y="{y + 5}" font-size="10.5" fill="#33413f">{WORDS[each]}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

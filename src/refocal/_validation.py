@@ -50,9 +50,9 @@ _BOUNDS = {
     "most": ("at most", operator.le),
 }
 _TWO_CLASSES = "an array with at least two classes on its last axis"
-# What is expected of logits, in memory and in blocks.
 IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
+# What is expected of logits, in memory and in blocks.
 FINITE_ROWS = "free of NaN and +inf, with a finite value in every row"
 FINITE_LABELS = "finite where the label points: no temperature gives probability to a logit of -inf"
 

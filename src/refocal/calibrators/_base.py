@@ -65,8 +65,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     such bound. For two classes one number per row is enough, (N,): the probability of `classes_[1]`, or its log-odds,
     which is what a single logit is and what `input="log-odds"` requires. Predictions always have two columns.
 
-    Column j belongs to `classes_[j]`. Labels are integers from 0 to C-1, some of which may be absent, or names with as
-    many distinct values as there are columns, assigned in sorted order as in scikit-learn.
+    Column j belongs to `classes_[j]`. Where the columns have names, as those of a data frame, labels are matched with
+    these, or are column numbers if none of them is a name. Without names, labels are integers from 0 to C-1, some of
+    which may be absent; others name the columns in sorted order, as in scikit-learn, and must be as many.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling

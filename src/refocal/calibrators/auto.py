@@ -54,7 +54,8 @@ class AutoCalibration(CrossFitted):
     isotonic regression by Laplace's rule, no calibration), followed by a monotone curve, as one curve again.
 
     On few rows the weights are close to fixed ones, and grow apart with more; a row more or less changes them little.
-    Only the number of rows decides which members there are. Every part is fitted by log-loss, and nothing by ECE.
+    The numbers of rows and classes alone decide which members there are. Every part is fitted by log-loss, and nothing
+    by ECE.
 
     Parameters
     ----------
@@ -73,8 +74,11 @@ class AutoCalibration(CrossFitted):
         What was averaged, and what was left out because there are too few rows.
     choice_ : dict
         The same as numbers: the form of the map ("chosen"), the weights of the mean, and the log-losses of rows left
-        out, of the members and of the whole ("mean"). Curves, scalings, weights and all that follows are fitted without
-        the rows that they are measured on. On a handful of rows, the log-loss of the fit.
+        out, of the members and of the whole ("mean"). The scalings or curves of a fold, their weights and what follows
+        the mean are fitted without the rows that they are measured on. It is no full nesting: the predictions for
+        other folds, which weights and tail are fitted on, are of members that have seen the fold that is measured, and
+        with three classes or more the scalings begin with a T of all rows. On a handful of rows, the log-loss of the
+        fit.
 
     Examples
     --------
@@ -184,9 +188,11 @@ class AutoCalibration(CrossFitted):
         return AutoFit(Chain((scaling.step(order_preserving=order_preserving), *tail.steps)), summary)
 
     def _losses_left_out(self, left_out: LeftOutScores, weights: Vector, draft: Tail) -> Vector:
-        """The log-loss of every row (n,) after the mean and the tail, both fitted on the other folds alone.
+        """The log-loss of every row (n,) after the mean and the tail, whose parameters the other folds give.
 
-        Rows are then left out of all that is fitted. The fits begin at `weights` and `draft`, those of all rows.
+        The weights and the tail of a fold are fitted to the labels of the other folds alone. It is no full nesting: the
+        scores of those folds come from members fitted on all folds but their own, this one included, and T is of all
+        rows. The fits begin at `weights` and `draft`, those of all rows, and the weights take one step from there.
         """
         losses = np.empty(left_out.rows.n_rows)
         for i in range(self.n_folds):

@@ -52,7 +52,10 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
 
 
 def output_file(*endings: str) -> dict[str, Any]:
-    """How an option that names a file to write is declared: `Annotated[Path, output_file(".csv")]`."""
+    """What the option of a file to write is declared with: `Option("-o", help="…", **output_file(".csv"))`.
+
+    It is a callback, which checks the file before the command begins.
+    """
 
     def check(file: Any) -> Any:
         if file is not None:
@@ -141,7 +144,7 @@ class ScoreOptions(ColumnOptions):
 
 @dataclass(frozen=True)
 class WeightedOptions(ScoreOptions):
-    """The same, with weights and rows that have no label."""
+    """The same, with weights."""
 
     weights: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
 

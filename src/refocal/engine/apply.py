@@ -1,4 +1,8 @@
-"""Probabilities from logits in one pass, for chains whose steps the C engine or the Triton engine supports."""
+"""Probabilities from logits by the C engine or the Triton engine, in one pass.
+
+The last steps of a chain that a kernel supports run in that pass, and the steps before them as array functions
+(`program.py`). Where an engine cannot answer, its functions return None, and the caller uses the array functions.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,10 @@ class Applied(NamedTuple):
 def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: bool = False) -> Applied | None:
     """The chain's probabilities of logits (N, C), or their logarithms, in their precision.
 
-    None if the engine does not support the chain, or lacks digits of a logarithm. The rows need not be checked
-    first: the pass itself reports bad values.
+    None, which means that the array functions must compute it: if the kernel is not compiled, if the chain is of
+    another number of classes, or if logarithms are asked for that the kernel would give with fewer digits, after an
+    offset at the end or of a very small probability. On a GPU as in `apply_on_gpu`. Steps without an instruction are no
+    reason for None. The rows need not be checked first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature
     >>> applied = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
@@ -62,7 +68,10 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
 
 
 def apply_on_gpu(chain: Chain, logits: Array, *, log: bool = False, reports: bool = True) -> Applied | None:
-    """The same for logits in the memory of a GPU; None where its engine cannot read the rows.
+    """The same for logits in the memory of a GPU.
+
+    None without triton, for another number of classes than the chain's, where the classes of a row are not next to one
+    another in memory, and for an affine step of more classes than the kernel holds at once.
 
     Without `reports` nothing is suspect, and the host does not wait for the GPU.
     """

@@ -40,7 +40,7 @@ from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
 
-# Fewer rows than this are not divided into folds.
+# The scalings of calibrators/scaling.py do not divide fewer rows than this into folds. The default has its own limit.
 MIN_ROWS = 100
 
 Shape = Literal["temperature", "vector", "matrix"]

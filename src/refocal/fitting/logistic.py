@@ -31,7 +31,7 @@ SmoothLoss = tuple[float, Vector, Vector]
 LEAST_RISE = 1e-3
 # The standard deviation of the logarithm of a slope around 0, where a line is shrunk towards a slope of 1.
 SLOPE_DEVIATION = 1.0
-# The degrees of freedom of all Student priors.
+# ν of all Student priors: their degrees of freedom and one more, see `student_penalty`.
 STUDENT_FREEDOM = 6.0
 
 
@@ -118,10 +118,12 @@ def clip_masks(score: Vector) -> Vector:
 
 
 def student_penalty(deviations: Vector) -> tuple[Vector, Vector]:
-    """The negative logarithm of a Student prior, ½ν log(1 + d²/ν), and its derivative d / (1 + d²/ν).
+    """½ν log(1 + d²/ν) and its derivative d / (1 + d²/ν), with ν = STUDENT_FREEDOM.
 
-    d is the distance from the centre in standard deviations. Close to the centre it is a normal prior; far from it,
-    where many rows show that the centre is wrong, it hardly resists them.
+    Up to a constant it is the negative logarithm of a Student density with ν - 1 degrees of freedom and the scale
+    √(ν / (ν - 1)), which makes the second derivative at the centre 1. d is the distance from the centre in standard
+    deviations of the normal prior ½d² that it is close to there; far from it, where many rows show that the centre is
+    wrong, it hardly resists them.
     """
     ratio = deviations**2 / STUDENT_FREEDOM
     return 0.5 * STUDENT_FREEDOM * np.log1p(ratio), deviations / (1.0 + ratio)

@@ -176,7 +176,11 @@ class Members:
         return keep_top(xp, mean, xp.argmax(self.rows.logits, axis=-1, keepdims=True))
 
     def mean_scaling(self, omega: Vector, whole: Dataset) -> Scaling:
-        """The mean of the members as one scaling; members that were fitted on a sample are fitted on all rows first."""
+        """The mean of the members as one scaling.
+
+        A vector and a matrix that were fitted on a sample are fitted on all rows first. T is of all rows already, and
+        the shares of the classes stay those of the sample.
+        """
         shares = dict(zip(self.names, omega.tolist(), strict=True))
         scalings = [scaling for scaling in self.scalings if shares[scaling.recipe.name] > 0.0]
         if whole is not self.rows:

@@ -11,8 +11,12 @@ which q = 1 / (1 + e⁻ˢ) is the probability:
                                                          class (Laplace's rule), linear between the blocks' centres
     none            η = x                                no calibration
 
-The probabilities of all six are averaged, with weights by stacking. A monotone curve of the mean's log-odds follows; it
-is fitted, as the weights are, on predictions for rows that the curves were not fitted on.
+With p₁ … p₆ their probabilities, σ the logistic function and f a monotone curve, the whole map is
+
+    η = logit((1 - ρ) σ(f(logit Σₖ ωₖ pₖ)) + ρ σ(x)),    ρ = 1 / (1 + e^{βD}).
+
+The weights ω are by stacking. They and f are fitted on predictions for rows that the curves were not fitted on. D is by
+how much the log-loss of these rows, summed, is higher without calibration than behind f; β is LIKELIHOOD_POWER.
 """
 
 from __future__ import annotations
@@ -162,7 +166,9 @@ class LeftOut(NamedTuple):
     """The mean log-losses of rows that were left out."""
 
     of_mean: float
-    """By curves, weights and a curve behind them, of which none was fitted on the row that is measured."""
+    """By curves, weights and a curve behind them that were not fitted on the row that is measured.
+
+    The predictions that its weights were fitted on are of curves of other folds, which have seen the row."""
     of_members: Vector
     """(K,)"""
 
@@ -193,7 +199,8 @@ def fit_two_classes(x: Vector, is_class: Flags, weight: Vector, fold: Indices | 
             scores[held_out] = curve(x[held_out])
     members = MemberProbabilities.of(left_out)
     mean = fit_mean(members, is_class, weight)
-    # Weights and curve of each fold by the others, so that its rows are left out of all that is fitted.
+    # Weights and curve of each fold by the others. The curves that predict the others have seen its rows: to fit these
+    # again without two folds at a time would take as many fits as there are pairs.
     nested_rows = 5_000  # about how many suffice to measure the log-loss
     some = slice(None, None, -(-len(x) // nested_rows))
     measured = _measured(members.take(some), is_class[some], weight[some], fold[some], mean)

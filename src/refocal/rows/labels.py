@@ -5,7 +5,15 @@ column numbers only where the columns have no names, or no label is a name and a
 both ways or neither is refused, with both readings in the message.
 
 How a number is stored (integer, float, boolean, text, category, bytes) never changes the reading. The positive label
-of two classes moves columns and labels together.
+of two classes moves columns and labels together. Where a caller says `first_label`, labels that are numbers of columns
+counted from it are that, whatever the names.
+
+A fit on columns without names has one more rule (`LabelRule.sorts`), as in scikit-learn: labels that are not all
+column numbers name the columns in sorted order, and there must be as many as columns. `Calibrator.fit` takes no
+`first_label`.
+
+One module does without this one: `calibrators/classifier.py` fits the classifier itself, so that there are no columns
+to match labels with; its codes are places in the sorted classes.
 """
 
 from __future__ import annotations

@@ -167,5 +167,5 @@ def test_rows_with_labels_that_all_have_weight_0_are_refused_by_their_weights():
     weight = np.r_[np.ones(10), np.zeros(10)]
     with pytest.raises(DataError, match=r"'sample_weight' of .*fit must be above 0 for at least one row that has"):
         TemperatureScaling().fit(logits, labels, weight, ignore_index=-100)
-    with pytest.raises(LabelError, match=r"'y' of .*fit must be given for at least one row"):
+    with pytest.raises(LabelError, match=r"'y' of .*fit must be of at least one row that 'ignore_index'"):
         TemperatureScaling().fit(logits, np.full(20, -100), ignore_index=-100)

@@ -315,12 +315,10 @@ def _kept(
         kept = weights > 0.0 if kept is None else kept & (weights > 0.0)
     if kept is None or kept.all():
         return None
-    if kept.any():
-        return kept
-    if weights is None:
-        raise LabelError(names.labels, function, expected="given for at least one row", got="none")
-    expected = "above 0 for at least one row that has a label"
-    raise DataError(names.weight, function, expected=expected, got="none")
+    if not kept.any():  # some have a label, and these have weight 0
+        expected = "above 0 for at least one row that has a label"
+        raise DataError(names.weight, function, expected=expected, got="none")
+    return kept
 
 
 def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:

@@ -12,7 +12,7 @@ from refocal import AutoCalibration, GroupCalibration, LogisticCalibration
 from refocal.evaluate import Evaluation, check_requirements, evaluate, verdict
 from refocal.evaluate.standards import STANDARDS, meaning, standards_table, still_off
 from refocal.io import Predictions, blocks
-from refocal.metrics import METRICS, Interval, calibration_slope, flexible_curve, integrated_calibration_index
+from refocal.metrics import METRICS, calibration_slope, flexible_curve, integrated_calibration_index
 from refocal.report.page import render
 
 
@@ -74,7 +74,7 @@ def test_rows_in_blocks_have_the_same_but_for_the_curve():
     assert clustered.before.measures["calibration_slope"].low < clustered.before.measures["calibration_slope"].high
 
 
-def test_a_table_says_what_is_significant(found):
+def test_a_table_says_what_deviations_mean_and_claims_none(found):
     table = standards_table(found)
     assert [row["measure"] for row in table] == [
         "O/E",
@@ -84,27 +84,14 @@ def test_a_table_says_what_is_significant(found):
         "E-max %",
     ]
     assert [row["best"] for row in table] == ["1", "0", "1", "0", "0"]
-    assert table[2]["says"] == "no significant deviation"
     alone = standards_table(replace(found, chosen="none"))
-    assert alone[2]["says"] == "too extreme"
-    assert set(alone[0]) == {"measure", "best", "as it is", "says"}
+    assert set(alone[0]) == {"measure", "best", "as it is", "meaning"}
+    for rows in (table, alone):  # whatever was measured
+        assert [row["meaning"] for row in rows] == [meaning(name) for name in STANDARDS]
+    assert meaning("observed_expected") == "below 1: fewer occur than expected; above: more occur than expected"
+    assert meaning("ici") == ""
     many = evaluate(Predictions.from_logits(3.0 * np.eye(3), [0, 1, 2]), {}, n_resamples=5)
     assert standards_table(many) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "low", "high", "said"),
-    [
-        ("observed_expected", 0.8, 0.9, "fewer occur than expected"),
-        ("observed_expected", 1.1, 1.2, "more occur than expected"),
-        ("calibration_intercept", -0.2, -0.1, "probabilities too high"),
-        ("calibration_slope", 1.1, 1.2, "too moderate"),
-        ("calibration_slope", 0.9, 1.2, "no significant deviation"),
-        ("ici", 0.1, 0.2, ""),
-    ],
-)
-def test_the_meaning_of_an_interval(name, low, high, said):
-    assert meaning(name, Interval((low + high) / 2, low, high, 0.95, 0.1, 0.0, 0)) == said
 
 
 def test_a_verdict_says_what_is_still_off():

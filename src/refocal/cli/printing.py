@@ -99,7 +99,7 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     say(*([] if is_two else [verdict]), refocal.evaluate.recommendation(evaluation))
     standards = standards_table(evaluation)
     if standards:
-        print_table(standards[0], standards, ("best", "says", "before"))
+        print_table(standards[0], standards, ("meaning", "best", "before"))
     shown_groups = 15
     if evaluation.after.groups:
         say(group_verdict(evaluation))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refocal.evaluate.evaluation import Evaluation, Measured
-from refocal.metrics import METRICS, Interval
+from refocal.metrics import METRICS
 from refocal.metrics.record import Metric
 
 STANDARDS = ("observed_expected", "calibration_intercept", "calibration_slope", "ici", "e_max")
@@ -12,13 +12,14 @@ MEANINGS = {
     "calibration_intercept": ("probabilities too high", "probabilities too low"),
     "calibration_slope": ("too extreme", "too moderate"),
 }
-"""What a value significantly below its best, and one above it, says."""
+"""What a value below its best, and one above it, means."""
 
 
 def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
     """Each measure with its best value, before and after calibration, by the headings of a table.
 
-    Empty for more than two classes, and in evaluations that have none of them.
+    Empty for more than two classes, and in evaluations that have none of them. The last column says what a deviation
+    would mean, and claims none: five measures at a level each would claim one too often. `verdict` has what is stated.
     """
     sides = {"as it is": evaluation.before}
     if evaluation.after is not evaluation.before:
@@ -29,8 +30,7 @@ def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
         texts = {heading: _text(metric, method) for heading, method in sides.items()}
         if any(text != "–" for text in texts.values()):
             best = f"{metric.target:g}" if metric.target is not None else "0"
-            said = meaning(name, evaluation.after.measures.get(name))
-            table.append({"measure": metric.heading, "best": best, **texts, "says": said})
+            table.append({"measure": metric.heading, "best": best, **texts, "meaning": meaning(name)})
     return table
 
 
@@ -43,17 +43,16 @@ def _text(metric: Metric, method: Measured) -> str:
     return "–" if value is None else metric.text(value)
 
 
-def meaning(name: str, interval: Interval | None) -> str:
-    """What an interval that leaves out the best value says; nothing where it holds it."""
-    if interval is None or name not in MEANINGS:
+def meaning(name: str) -> str:
+    """What a deviation from the best value means, to either side; nothing for distances, which have one.
+
+    >>> meaning("calibration_slope")
+    'below 1: too extreme; above: too moderate'
+    """
+    if name not in MEANINGS:
         return ""
-    best = METRICS[name].target or 0.0
     below, above = MEANINGS[name]
-    if interval.high < best:
-        return below
-    if interval.low > best:
-        return above
-    return "no significant deviation"
+    return f"below {METRICS[name].target or 0.0:g}: {below}; above: {above}"
 
 
 def still_off(evaluation: Evaluation) -> str:

@@ -84,7 +84,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate.provenance import READ
-    from refocal.evaluate.standards import standards_table
+    from refocal.evaluate.standards import READING, standards_table
     from refocal.evaluate.summary import group_table, group_verdict
 
     say_read(evaluation.run.get(READ))
@@ -99,7 +99,8 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     say(*([] if is_two else [verdict]), refocal.evaluate.recommendation(evaluation))
     standards = standards_table(evaluation)
     if standards:
-        print_table(standards[0], standards, ("meaning", "best", "before"))
+        print_table(standards[0], standards, ("best", "before"))
+        say(READING)
     shown_groups = 15
     if evaluation.after.groups:
         say(group_verdict(evaluation))

@@ -7,19 +7,17 @@ from refocal.metrics import METRICS
 from refocal.metrics.record import Metric
 
 STANDARDS = ("observed_expected", "calibration_intercept", "calibration_slope", "ici", "e_max")
-MEANINGS = {
-    "observed_expected": ("fewer occur than expected", "more occur than expected"),
-    "calibration_intercept": ("probabilities too high", "probabilities too low"),
-    "calibration_slope": ("too extreme", "too moderate"),
-}
-"""What a value below its best, and one above it, means."""
+READING = (
+    "O/E below 1, or an intercept below 0, means probabilities that are too high; a slope below 1 means probabilities "
+    "that are too extreme, as of an overfitted model."
+)
 
 
 def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
     """Each measure with its best value, before and after calibration, by the headings of a table.
 
-    Empty for more than two classes, and in evaluations that have none of them. The last column says what a deviation
-    would mean, and claims none: five measures at a level each would claim one too often. `verdict` has what is stated.
+    Empty for more than two classes, and in evaluations that have none of them. It claims no
+    deviation: five measures at a level each would claim one too often. `verdict` has what is stated.
     """
     sides = {"as it is": evaluation.before}
     if evaluation.after is not evaluation.before:
@@ -30,7 +28,7 @@ def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
         texts = {heading: _text(metric, method) for heading, method in sides.items()}
         if any(text != "–" for text in texts.values()):
             best = f"{metric.target:g}" if metric.target is not None else "0"
-            table.append({"measure": metric.heading, "best": best, **texts, "meaning": meaning(name)})
+            table.append({"measure": metric.heading, "best": best, **texts})
     return table
 
 
@@ -41,18 +39,6 @@ def _text(metric: Metric, method: Measured) -> str:
         return f"{metric.text(interval.value)} ({metric.interval_text(interval)})"
     value = method.values.get(metric.name)
     return "–" if value is None else metric.text(value)
-
-
-def meaning(name: str) -> str:
-    """What a deviation from the best value means, to either side; nothing for distances, which have one.
-
-    >>> meaning("calibration_slope")
-    'below 1: too extreme; above: too moderate'
-    """
-    if name not in MEANINGS:
-        return ""
-    below, above = MEANINGS[name]
-    return f"below {METRICS[name].target or 0.0:g}: {below}; above: {above}"
 
 
 def still_off(evaluation: Evaluation) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import array_api_compat.torch as xp
 import numpy as np
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from refocal._arrays import Array, to_numpy
 from refocal._validation import check_integer, check_number
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.losses import focal_of
 from refocal.maps.row import softplus
 from refocal.metrics.bins import rank
@@ -55,9 +53,19 @@ class AdaFocalLoss(Loss):
         switch: float = 0.2,
         lowest: float = -2.0,
         highest: float = 20.0,
-        **options: Any,
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        validate: bool | None = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(
+            weight=weight,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            validate=validate,
+        )
         name = type(self).__name__
         self.n_bins = check_integer(n_bins, "n_bins", name)
         self.rate = check_number(rate, "rate", name, least=0.0)
@@ -72,6 +80,9 @@ class AdaFocalLoss(Loss):
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Move the γ by a validation set: its logits and labels, in the shapes that the loss takes."""
         batch = self._batch(logits, labels)
+        if batch.is_soft:
+            name = f"{type(self).__name__}.update"
+            raise LabelError("labels", name, expected="integers, one for each row", got="soft targets")
         _, confidence, correct = batch.predicted()
         self.update_bins(confidence[batch.kept], correct[batch.kept])
 

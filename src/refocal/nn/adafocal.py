@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import array_api_compat.torch as xp
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from refocal.losses import focal_of
 from refocal.maps.row import softplus
 from refocal.metrics.bins import rank
 from refocal.nn.losses import Loss, LossBatch
+from refocal.rows import Predictions
 
 
 class AdaFocalLoss(Loss):
@@ -77,9 +80,19 @@ class AdaFocalLoss(Loss):
         self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)
 
     @torch.no_grad()
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Move the γ by a validation set: its logits and labels, in the shapes that the loss takes."""
-        batch = self._batch(logits, labels)
+    def update(self, logits: Tensor | Predictions, labels: Tensor | None = None) -> None:
+        """Move the γ by a validation set: `update(collect_logits(model, validation))`, or its logits and labels.
+
+        These have the shapes that the loss takes.
+        """
+        if isinstance(logits, Predictions):
+            if labels is not None:
+                name = f"{type(self).__name__}.update"
+                raise ParameterError("labels", name, expected="left out beside Predictions", got="labels")
+            rows = logits.as_probabilities()
+            self.update_bins(torch.as_tensor(rows.top[0]), torch.as_tensor(rows.top[1]))
+            return
+        batch = self._batch(logits, cast(Tensor, labels))  # which refuses None
         if batch.is_soft:
             name = f"{type(self).__name__}.update"
             raise LabelError("labels", name, expected="integers, one for each row", got="soft targets")

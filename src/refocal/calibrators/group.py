@@ -95,6 +95,11 @@ class GroupCalibration(Calibrator):
     method: str = "auto"
     input: str = "logits"
     needs_groups: ClassVar[bool] = True
+    # scikit-learn's metadata routing passes groups on without being asked, as it does to GroupKFold.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict_proba: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict_log_proba: ClassVar[dict[str, bool]] = {"groups": True}
 
     def fit(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -23,12 +24,12 @@ from refocal.calibrators.answers import Answers, answers, group_columns
 from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, need
+from refocal.errors import DataError, InputWarning, ParameterError, RefocalError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
-from refocal.io.readers import open_parts
+from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import label_key
@@ -241,6 +242,24 @@ class ApplyReading:
     storage_options: Options = None
 
 
+def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage_options: Options = None) -> str | None:
+    """The columns of scores that a calibrator was fitted on, as `values`, where a table has all of them; else None.
+
+    A table may well have other columns that could hold scores, such as those of another model.
+    """
+    columns = calibrator.fit_report_.get("columns", [])
+    if not columns or any("," in name for name in columns) or not is_tables(os.fspath(path)):
+        return None
+    try:
+        names = names_in(path, storage_options)
+    except (RefocalError, OSError):  # what is wrong with a file is said where it is read
+        return None
+    if not {*columns} <= {*names}:
+        return None
+    # As patterns: a name may have a star of its own.
+    return ",".join(map(glob.escape, columns))
+
+
 def open_application(
     calibrator: Calibrator, path: str | os.PathLike[str], output: str | os.PathLike[str], reading: ApplyReading
 ) -> Application:
@@ -255,9 +274,13 @@ def open_application(
     groups = group_columns(calibrator)
     is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
+    several_labels = isinstance(calibrator, MultiLabelCalibration)
+    values = reading.values
+    if values is None and not several_labels:
+        values = columns_of_fit(calibrator, path, reading.storage_options)
     query = Query(
         calibrator.input,
-        reading.values,
+        values,
         of_labels,
         groups=groups,
         options=reading.storage_options,
@@ -268,7 +291,6 @@ def open_application(
         n_classes=calibrator.n_features_in_,
         bad=[] if reading.skip_bad_parts else None,
     )
-    several_labels = isinstance(calibrator, MultiLabelCalibration)
     parts, reader = open_parts(path, query, several_labels=several_labels)
     if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"

@@ -69,3 +69,8 @@ def test_columns_of_a_file_must_be_names(fitted, tmp_path):
     (tmp_path / "c.json").write_text(json.dumps(data))
     with pytest.raises(FormatError, match="'columns' must be names"):
         load(tmp_path / "c.json")
+
+
+def test_columns_that_say_themselves_what_they_hold_are_not_remembered(tmp_path):
+    pd.DataFrame({"p": RISK, "label": LATE}).to_csv(tmp_path / "fit.csv", index=False)
+    assert "columns" not in TemperatureScaling(input="probabilities").fit(read(tmp_path / "fit.csv")).fit_report_

@@ -140,7 +140,7 @@ class Block(Dataset):
             floor=floor,
             classes=rows.classes,
         )
-        block.columns = rows.source.columns_of_table
+        block.columns = rows.source.named_columns
         return block
 
     def with_classes(self, classes: NDArray[Any]) -> Block:

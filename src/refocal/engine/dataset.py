@@ -67,7 +67,7 @@ class Dataset(ABC):
     classes: NDArray[Any] | None = None
     """The class of each column; None: the column numbers."""
     columns: tuple[str, ...] = ()
-    """The columns that hold the scores, of rows that were read from a table."""
+    """The columns of a table that a caller named as those of the scores."""
     n_skipped = 0
     bad_parts: tuple[str, ...] = ()
     """For each file that was left out, the reason."""

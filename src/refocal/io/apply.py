@@ -19,7 +19,7 @@ from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
-from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration
+from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration, PredictionSets
 from refocal.calibrators.answers import Answers, answers, group_columns
 from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
@@ -102,7 +102,7 @@ class ChunkPredictor:
 
     def has_seen_group(self, raw: RawRows) -> bool:
         """Whether the fit of a calibrator of groups has seen a group of these rows."""
-        if not isinstance(self.calibrator, GroupCalibration):
+        if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
             return True
         groups = as_groups(raw.groups, len(raw.values), self.reader.function)
         return self.calibrator.has_seen(groups)
@@ -142,7 +142,8 @@ class Application:
         """Write all parts, and say what became of each; the arguments are those of `apply`."""
         written = self._write(overwrite, scheduler, client, map_jobs, progress)
         calibrator = self.predict.calibrator
-        if isinstance(calibrator, GroupCalibration) and not any(part.saw_groups for part in written):
+        has_groups = isinstance(calibrator, GroupCalibration | PredictionSets) and calibrator.needs_groups
+        if has_groups and not any(part.saw_groups for part in written):
             calibrator.warn_of_unused({}, "apply")
         return [*written, *(Written("", 0, 0, False, problem) for problem in self.problems)]
 
@@ -243,7 +244,7 @@ class ApplyReading:
 
 
 def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage_options: Options = None) -> str | None:
-    """The columns of scores that a calibrator was fitted on, as `values`, where a table has all of them; else None.
+    """The columns that a fit was told to take, as `values`, where a table has all of them; else None.
 
     A table may well have other columns that could hold scores, such as those of another model.
     """
@@ -257,7 +258,7 @@ def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage
     if not {*columns} <= {*names}:
         return None
     # As patterns: a name may have a star of its own.
-    return ",".join(map(glob.escape, columns))
+    return ",".join(glob.escape(name) for name in names if name in columns)
 
 
 def open_application(
@@ -372,7 +373,7 @@ def _write_file(
     """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`."""
     n_rows = 0
     n_skipped = 0
-    saw_groups = not isinstance(predict.calibrator, GroupCalibration)
+    saw_groups = not predict.calibrator.needs_groups
     ending = target.suffix.lower()
     names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}

@@ -300,6 +300,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         columns.unused(query) if is_table else (),
         len(columns.names) if is_table else 0,
         repeated_id=_repeated_id(opened, query),
+        is_named=query.values is not None,
     )
     return RowReader(
         n_classes,

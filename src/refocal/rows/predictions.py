@@ -69,10 +69,13 @@ class Origin:
     divided: str = ""
     """How `split` divided the rows of one source, where it did: "at random", "by customer", "by time"."""
 
+    is_named: bool = False
+    """Whether the caller named the columns that hold the scores."""
+
     @property
-    def columns_of_table(self) -> tuple[str, ...]:
-        """The columns that hold the scores, of rows that were read from a table."""
-        return self.columns if self.n_columns else ()
+    def named_columns(self) -> tuple[str, ...]:
+        """The columns of a table that the caller named as those of the scores; none where their names say it."""
+        return self.columns if self.n_columns and self.is_named else ()
 
     def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
         """What was read, in one line.

@@ -41,7 +41,7 @@ from refocal.rows.class_names import column_order
 from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
 
-T = TypeVar("T")
+AnswerT = TypeVar("AnswerT")
 
 START_ROWS = 2_000
 """The most rows of the sample that Newton's method starts with, which are sent from other machines."""
@@ -323,10 +323,10 @@ class BlockedDataset(Dataset):
         sample = block_of(self._start.sample, self._start.frequent, n_rows, self._start.n_used)
         return _limited(sample, self.floor, self._unit)
 
-    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+    def look(self, question: Callable[[Block], AnswerT], n_rows: int) -> AnswerT:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)
-        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit, self._frequent))
+        answer: AnswerT = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit, self._frequent))
         return answer
 
 

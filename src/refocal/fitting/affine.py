@@ -94,9 +94,6 @@ class Accuracy(NamedTuple):
 
 
 TIGHT = Accuracy(Tolerance(gain=1e-8, rounding=1e-7, max_steps=200))
-# For fits that only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path, which
-# would end other fits elsewhere within their tolerance.
-COARSE = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
 # Until nothing is gained but rounding.
 EXACT = Accuracy(Tolerance(gain=1e-18, rounding=1e-13, max_steps=1_000), in_double=True)
 
@@ -431,13 +428,16 @@ def out_of_fold(
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
     """
+    # These fits only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path,
+    # which would end other fits elsewhere within their tolerance.
+    coarse = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
     first_row, _ = as_floating(rows.logits[:1], "logits", "fit")
     device = array_api_compat.device(first_row)
     xp = namespace(rows.logits)
     scores: list[Array] = [xp.empty(rows.logits.shape, dtype=first_row.dtype, device=device) for _ in recipes]
     shared = None if temperature is None else FeatureKey(recipes[0].kind, temperature)
     for split in _splits(rows, fold, shared):
-        scalings = fit_scalings(split.others, recipes, COARSE, temperature=temperature, starts=starts)
+        scalings = fit_scalings(split.others, recipes, coarse, temperature=temperature, starts=starts)
         index = in_library_of(rows.logits, split.places)
         for of_recipe, scaling in zip(scores, scalings, strict=True):
             of_recipe[index] = _scores(rows.logits[index], split.held_out, scaling)

@@ -33,6 +33,7 @@ from refocal.evaluate.provenance import (
     READ,
     ROWS_OF_LABELS,
     UNIT,
+    division_notes,
     repeated_id_note,
     run_of,
     same_rows,
@@ -160,7 +161,7 @@ def compare(
     return replace(
         evaluation,
         n_validation=n_validation,
-        run=evaluation.run | same_rows(validation, test),
+        run=evaluation.run | same_rows(validation, test) | division_notes(validation, test),
         failed=failures.reasons | evaluation.failed,
     )
 

@@ -17,6 +17,7 @@ from refocal.evaluate.decisions import Decision
 from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import BALANCE, NAMED
 from refocal.metrics import METRICS, Interval
+from refocal.metrics.records import shown_as
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.monitor.backtest import Backtest
 from refocal.report.details import CONFIDENCE, Terms, period_name
@@ -231,7 +232,7 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
 
     `of` says in words what they are of.
     """
-    metric = METRICS[measure]
+    metric = shown_as(measure)
     label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
     interval_of = {name: method.measures[measure] for name, method in methods.items()}
     names = [_shortened(name) for name in interval_of]

@@ -128,11 +128,18 @@ class BlockedDataset(Dataset):
     def reader(self) -> RowReader:
         """How raw rows are read; where labels could be names or column numbers, one pass over all of them tells."""
         if self._reader.needs_labels:
-            collect = Pass(_labels_of, _RawLabels.merge, of_raw_rows=True)  # type: ignore[arg-type]
-            result, _ = self.go_through(collect)
-            labels = _RawLabels(set(), set()) if result.answer is None else result.answer
+            labels = self._raw_labels()
             self._reader = self._reader.with_labels(labels.distinct, has_one_column=labels.n_axes == {1})
         return self._reader
+
+    def distinct_labels(self) -> set[Any]:
+        """The distinct labels as they came, by a pass over all rows."""
+        return self._raw_labels().distinct
+
+    def _raw_labels(self) -> _RawLabels:
+        collect = Pass(_labels_of, _RawLabels.merge, of_raw_rows=True)  # type: ignore[arg-type]
+        result, _ = self.go_through(collect)
+        return _RawLabels(set(), set()) if result.answer is None else result.answer
 
     def described(self) -> str:
         """What is read and how it is understood, in one line."""

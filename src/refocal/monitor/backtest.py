@@ -177,6 +177,9 @@ def _read(period: str, rows: Predictions, calibrator: Calibrator | None, functio
     if not isinstance(rows, Predictions):
         expected = "pairs of a period and Predictions"
         raise DataError("batches", function, expected=expected, got=f"a {type(rows).__name__}")
+    if rows.weight is not None:
+        expected = "of rows without weights, as those of a monitor"
+        raise DataError("batches", function, expected=expected, got=f"weights in {period}")
     if calibrator is not None:
         return Batch(period, log_probabilities(calibrator, rows, function), labels_of(calibrator, rows, function))
     values: Matrix = np.asarray(to_numpy(rows.as_log_probabilities().values), dtype=np.float64)

@@ -68,16 +68,6 @@ class Plain(Calibrator):
         return Chain((Temperature(self.temperature),))
 
 
-@pytest.fixture(autouse=True)
-def restored():
-    """What is registered is forgotten after the test."""
-    methods, metrics = dict(registry.NAMED), dict(METRICS)
-    yield
-    for table, before in ((registry.NAMED, methods), (METRICS, metrics)):
-        table.clear()
-        table.update(before)
-
-
 def make_rows(n, seed, kind="logits"):
     rng = np.random.default_rng(seed)
     logits = 4.0 * rng.normal(size=(n, 3))

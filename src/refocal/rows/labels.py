@@ -38,8 +38,6 @@ IgnoreIndex = int | Sequence[int] | None
 LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
-_WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
-_BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 
 
@@ -70,9 +68,9 @@ def label_key(label: Any) -> LabelKey:
 def _text_key(text: str) -> LabelKey:
     if text == "":
         return None
-    if _WHOLE_NUMBER.fullmatch(text):
+    if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
         return int(text.partition(".")[0])
-    return _BOOLEANS.get(text.lower(), text)
+    return {"true": "True", "false": "False"}.get(text.lower(), text)
 
 
 class RawLabels(NamedTuple):

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.calibrators.registry import make
+from refocal.evaluate import ranks
 
 METRICS = ("logloss", "brier", "ece-15")
 BASE = "Base-model"
@@ -133,22 +134,12 @@ class Table(NamedTuple):
 
 def win_rates(table: Table) -> dict[str, NDArray[np.float64]]:
     """For each method and experiment the share of the other methods whose score is strictly higher."""
-    scores = np.stack(list(table.columns.values()))
-    rates = {}
-    for i, name in enumerate(table.columns):
-        others = np.delete(scores, i, axis=0)
-        rates[name] = (others > scores[i]).mean(axis=0)
-    return rates
+    return ranks.win_rates(table.columns)
 
 
-def interval(values: NDArray[np.float64], datasets: NDArray[Any], n_resamples: int = 1000) -> tuple[float, float]:
+def interval(values: NDArray[np.float64], datasets: NDArray[Any]) -> tuple[float, float]:
     """The 95 % interval of a mean over experiments, by drawing whole data sets with replacement."""
-    _, codes = np.unique(datasets, return_inverse=True)
-    sums = np.bincount(codes, values)
-    counts = np.bincount(codes)
-    drawn = np.random.default_rng(0).integers(len(sums), size=(n_resamples, len(sums)))
-    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [0.025, 0.975])
-    return float(low), float(high)
+    return ranks.resampled_interval(values, datasets)
 
 
 def read_table(paths: Sequence[Path], metric: str) -> Table:

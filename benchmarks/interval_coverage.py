@@ -610,6 +610,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, nargs="*", default=SIZES)
     parser.add_argument("--classes", type=int, nargs="*", default=(2, 10))
     parser.add_argument("--schemes", nargs="*", default=SCHEMES)
+    parser.add_argument("--slopes", type=float, nargs="*", default=tuple(SLOPES.values()))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -627,5 +628,6 @@ if __name__ == "__main__":
                 setting.n_rows in options.rows
                 and setting.n_classes in options.classes
                 and setting.scheme in options.schemes
+                and SLOPES[setting.model] in options.slopes
             ),
         )

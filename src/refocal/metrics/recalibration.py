@@ -530,8 +530,10 @@ def _curve_through(design: Matrix, share: Vector, rates: Vector, start: Vector) 
 def _to_coefficients(design: Matrix, share: Vector, variance: Vector) -> Matrix:
     """(Xᵀ s v X)⁻¹ Xᵀ s, (k, cells): from residuals to a step of Newton's method."""
     smallest_variance = 1e-9
+    ridge = 1e-12  # of the mean curvature, where columns are nearly the same in all cells
     hessian = (design.T * (share * np.maximum(variance, smallest_variance))) @ design
-    return np.asarray(np.linalg.pinv(hessian, hermitian=True) @ (design.T * share))
+    hessian += ridge * np.trace(hessian) * np.eye(len(hessian))
+    return np.linalg.solve(hessian, design.T * share)
 
 
 def _weighted_mean(distances: Vector, share: Vector) -> Any:

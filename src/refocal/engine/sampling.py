@@ -39,7 +39,7 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
 
     Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
     `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done. What does
-    not change the probabilities of a row does not change its key: its columns less the first of them are what counts,
+    not change the probabilities of a row does not change its key: its columns less the largest of them are what counts,
     rounded, so that last digits have no say either.
     """
     n_key_columns = 8
@@ -50,21 +50,19 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     columns = np.unique(np.linspace(0, block.n_classes - 1, n_key_columns).astype(np.int64))
     labels = to_numpy(block.labels).astype(np.uint64)
     keys: Keys = labels
-    earlier: list[Vector] = []
     is_repetitive = np.zeros(block.n_rows, dtype=np.bool_)
-    first = _without_zeros(block.logits[:, 0], least)
-    for column in columns:
-        values = _without_zeros(block.logits[:, column], least)
-        keys = _mixed(keys ^ _bits(_differences(values, first)))
+    values = [_without_zeros(block.logits[:, column], least) for column in columns]
+    top = np.maximum.reduce(values)
+    for i, of_column in enumerate(values):
+        keys = _mixed(keys ^ _bits(_differences(of_column, top)))
         if block.n_classes > n_key_columns:
-            for other in earlier:
-                is_repetitive |= values == other
-            earlier.append(values)
+            for other in values[:i]:
+                is_repetitive |= of_column == other
     repetitive = np.flatnonzero(is_repetitive)
     for part in row_blocks(len(repetitive), block.n_classes):
         rows = repetitive[part]
         all_columns = _without_zeros(block.take(rows).logits, least)
-        differences = _differences(all_columns, first[rows, None])
+        differences = _differences(all_columns, all_columns.max(axis=1, keepdims=True))
         keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(differences))
     # A label enters the first hash next to the last bits of a number: rows of two labels whose numbers differ by
     # rounding could have the same key. The last bits, which hardly change the order of keys, keep labels apart.
@@ -79,10 +77,10 @@ def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:
     return values
 
 
-def _differences(values: NDArray[np.float64], first: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logits less those of the first column (0 where that is infinite), without their last digits."""
+def _differences(values: NDArray[np.float64], top: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logits less the largest of their row (0 where that is infinite), without their last digits."""
     share_of_rounding = 1e-9
-    subtracted = np.where(np.isfinite(first), first, 0.0)
+    subtracted = np.where(np.isfinite(top), top, 0.0)
     differences = values - subtracted
     rounding = share_of_rounding * np.maximum(np.abs(values), np.abs(subtracted))
     is_rounding = np.isfinite(values) & (np.abs(differences) <= rounding)

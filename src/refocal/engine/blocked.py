@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from refocal._arrays import SMALLEST, Indices, Vector, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.cache import Cache
-from refocal.engine.dataset import Dataset, sample_rows, weight_unit
+from refocal.engine.dataset import AnswerT, Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.protocol import Summed
 from refocal.engine.sampling import (
@@ -40,8 +40,6 @@ from refocal.rows import RawRows, RowReader
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
-
-AnswerT = TypeVar("AnswerT")
 
 START_ROWS = 2_000
 """The most rows of the sample that Newton's method starts with, which are sent from other machines."""

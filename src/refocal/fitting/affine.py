@@ -511,7 +511,8 @@ def random_folds(rows: Block, n_folds: int, seed: int) -> Indices:
 class _ValueOrder(NamedTuple):
     """An order of rows that neither the order they are given in, nor that of classes, nor last digits decide on.
 
-    The rows of a class are in the order of their log-loss, and the classes in that of their total log-loss.
+    The rows of a class are in the order of their log-loss, equal ones in that of their weights, and the classes in that
+    of their total log-loss.
     """
 
     rank: NDArray[Any]
@@ -535,7 +536,7 @@ def _order_of_values(rows: Block) -> _ValueOrder:
     if not steps.all():
         place = np.empty(rows.n_rows, dtype=np.int64)
         place[by_loss] = np.append(0, np.cumsum(steps))
-        by_loss = np.lexsort([_mixed_gaps(rows, rank_of_class), place])
+        by_loss = np.lexsort([rows.weights, _mixed_gaps(rows, rank_of_class), place])
     return _ValueOrder(rank, by_loss[np.argsort(rank[by_loss], kind="stable")])
 
 
@@ -547,4 +548,6 @@ def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
     largest = 1e8  # gaps above it are masks, as infinite ones are
     gap = xp.where(gap > largest, 0.0, gap)
     factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
-    return np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
+    mixed = np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
+    rounding = 1e-6  # last digits have no say
+    return np.round(mixed / rounding)

@@ -99,7 +99,8 @@ def test_an_accuracy_is_better_the_higher_it_is():
     assert (first.name, last.name) == ("none", "Worse")
     assert last.difference.high < 0.0 < first.win_rate.value == 1.0
     assert last.difference.difference == pytest.approx(last.mean.mean - first.mean.mean)
-    assert "none has the best mean rank by accuracy" in sentence(found)
+    said = "By accuracy, none has the best mean rank on 6 networks; 1 of 1 other methods differ significantly from it."
+    assert sentence(found) == said
 
 
 def test_what_counts_as_independent_follows_from_the_numbers():
@@ -138,6 +139,16 @@ def test_chance_is_what_a_calibrated_model_shows():
     # And of a metric of all classes.
     of_classes = METRICS["classwise_ece"]
     assert 0.0 < by_chance(of_classes, rows, 5, 0) < 3.0 * of_classes.measure(rows)
+
+
+def test_the_sentence_says_whether_it_is_more_than_chance(found):
+    best = found.table("log_loss")[0]
+    assert best.p_value < 0.1
+    said = f"By log-loss, {best.name} has the best mean rank on 6 networks, but is not significantly better than none"
+    assert sentence(found) == f"{said} (p = {best.p_value:.3f})."
+    surer = compare_many(make_runs(networks="qrstuvwxyz", seeds=(1,)), ["ts"], metrics=["log_loss"])
+    said = "By log-loss, ts has the best mean rank on 10 networks, significantly better than none (p = 0.002)."
+    assert sentence(surer) == said
 
 
 def test_the_excess_is_shown_of_errors_that_noise_raises(found):
@@ -265,9 +276,12 @@ def test_a_damaged_file_is_refused(found, tmp_path):
     data = found.to_dict()
     for change, text in (
         ({"against": "fts"}, "must hold 'fts'"),
-        ({"unit": "day"}, "'unit' be one of the known"),
-        ({"methods": ["none", "ts", "vs", "lost"]}, "every metric of every method"),
-        ({"runs": []}, "every run"),
+        ({"unit": "day"}, "'unit' must be one of both, dataset"),
+        ({"level": 1.0}, "'level' lie between 0 and 1"),
+        ({"methods": ["none", "ts", "vs", "lost"]}, "each have a title"),
+        ({"runs": []}, "must have runs, metrics and methods"),
+        ({"runs": [{**data["runs"][0], "by_chance": {}}]}, "the 'ece' of every method"),
+        ({"runs": [{**data["runs"][0], "values": {}}]}, "the 'log_loss' of every method"),
         ({"version": 9}, "version 9 is not known"),
     ):
         (tmp_path / "many.json").write_text(json.dumps({**data, **change}))

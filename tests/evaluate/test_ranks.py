@@ -14,7 +14,7 @@ from refocal.evaluate.ranks import (
     RankTests,
     SeedSpread,
     clustered_difference,
-    resampled_interval,
+    clustered_rate,
     signed_rank,
     win_rates,
 )
@@ -115,12 +115,30 @@ def test_few_methods_and_ties_have_no_test():
     assert signed_rank(np.zeros(5)) == 1.0
 
 
-def test_resampled_intervals_draw_whole_clusters():
-    values = np.array([0.0] * 9 + [1.0])
-    clusters = np.array(["a"] * 9 + ["b"])
-    assert resampled_interval(values, clusters) == (0.0, 1.0)
-    low, high = resampled_interval(np.arange(40) % 2.0, np.arange(40), level=0.5)
-    assert 0.4 < low < 0.5 < high < 0.6
+@pytest.mark.parametrize("n", [3, 8, 30])
+@pytest.mark.parametrize("n_others", [1, 3])
+def test_intervals_of_win_rates_cover_also_of_few_experiments(n, n_others):
+    """A method that is better in 0.9 of all cases, more often in some experiments than in others."""
+    rng = np.random.default_rng(5)
+    held = 0
+    resampled = 0
+    for _ in range(300):
+        rates = rng.binomial(n_others, rng.beta(9.0, 1.0, size=n)) / n_others
+        found = clustered_rate(rates, [], 0.95)
+        held += found.low <= 0.9 <= found.high
+        draws = rates[rng.integers(n, size=(200, n))].mean(axis=1)
+        resampled += np.quantile(draws, 0.025) <= 0.9 <= np.quantile(draws, 0.975)
+    assert held / 300 >= 0.91
+    assert n == 30 or resampled / 300 < 0.92
+
+
+def test_the_interval_of_a_rate_knows_what_experiments_share():
+    rates = np.repeat([1.0, 0.5, 0.75, 0.25], 5)
+    clusters = np.repeat(np.arange(4), 5)
+    alone, together = clustered_rate(rates, [], 0.95), clustered_rate(rates, [clusters], 0.95)
+    assert together.low < alone.low < 0.625 < alone.high < together.high
+    one = clustered_rate(np.array([1.0]), [], 0.95)
+    assert (one.low, one.high) == (0.0, 1.0)
 
 
 def test_a_spread_of_one_number_has_no_deviation():

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_validat
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from refocal import CalibratedClassifier, metrics
+from refocal import CalibratedClassifier, TemperatureScaling, metrics
 from refocal.errors import ParameterError
 from refocal.metrics import METRICS, Metric, scorer
 
@@ -72,6 +72,15 @@ def test_a_grid_search_takes_the_settings_of_least_error():
         cv=FOLDS,
     ).fit(X, y)
     assert several.best_params_ == {"estimator__C": 1.0}
+
+
+def test_settings_of_a_calibrator_are_searched_by_its_own_metric():
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(300, 3))
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    grid = {"temperatures": [[1.0], [2.0], [8.0]]}
+    search = GridSearchCV(TemperatureScaling(), grid, scoring=scorer("smooth_ece"), cv=FOLDS).fit(logits, labels)
+    assert search.best_params_ == {"temperatures": [2.0]}
 
 
 def test_a_signed_metric_is_best_at_0_and_one_with_a_target_there():

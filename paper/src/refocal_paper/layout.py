@@ -57,8 +57,7 @@ def _over_trainings(cells: list[Cell]) -> str:
         f"trainings, means over their seeds. {found.scope}\n"
     ]
     for metric in found.metrics:
-        said = sentence(found, metric.name)
-        parts.append(f"\n{said[0].upper()}{said[1:]}\n\n{found.to_markdown(metric.name)}")
+        parts.append(f"\n{sentence(found, metric.name)}\n\n{found.to_markdown(metric.name)}")
     return "".join(parts)
 
 

@@ -123,8 +123,7 @@ def _print(found: refocal.evaluate.ManyComparison) -> None:
     print_table(tuple(table[0]), [tuple(row.values()) for row in table], dropped)
     for name, reason in found.failed.items():
         say(f"Left out: {name} failed on {reason}")
-    lines = [tables.sentence(found, metric.name) for metric in found.metrics]
-    sentences = [line[0].upper() + line[1:] for line in lines]
+    sentences = [tables.sentence(found, metric.name) for metric in found.metrics]
     say(*sentences, *filter(None, [tables.rank_sentence(found)]), found.scope)
 
 

@@ -29,7 +29,7 @@ from refocal.evaluate.ranks import (
     RankTests,
     SeedSpread,
     clustered_difference,
-    resampled_interval,
+    clustered_rate,
     signed_rank,
     win_rates,
 )
@@ -223,9 +223,11 @@ class ManyComparison:
     def by_network(self, metric: str | None = None) -> list[NetworkScores]:
         """Every network, with the mean and the standard deviation over its seeds of each method."""
         name = self.metric(metric).name
+        runs_of: dict[tuple[str, str], list[RunScores]] = {key: [] for key in self.networks}
+        for run in self.runs:
+            runs_of[run.dataset, run.network].append(run)
         rows = []
-        for dataset, network in self.networks:
-            runs = [run for run in self.runs if (run.dataset, run.network) == (dataset, network)]
+        for (dataset, network), runs in runs_of.items():
             spreads = {method: SeedSpread.of([run.values[name][method] for run in runs]) for method in self.methods}
             rows.append(NetworkScores(dataset, network, len(runs), spreads))
         return rows
@@ -288,21 +290,13 @@ class ManyComparison:
                     self.titles[method],
                     SeedSpread(float(means.mean()), math.sqrt(np.mean(variances)) if variances else None),
                     ranks[method],
-                    self._rate(rates[method]),
+                    clustered_rate(rates[method], clusterings, self.level),
                     difference,
                     p_values.get(method) if len(networks) > 1 else None,
                     self._excess(compared, method),
                 )
             )
         return sorted(rows, key=lambda row: (row.rank, -row.win_rate.value))
-
-    def _rate(self, rates: Vector) -> Interval:
-        """The win rate of a method, with an interval by resampling what is independent."""
-        value = float(rates.mean())
-        if len(rates) < 2:
-            return Interval(value, 0.0, 1.0, self.level, math.inf, 0.0, 0)
-        low, high = resampled_interval(rates, self._test_blocks(), self.level)
-        return Interval(value, low, high, self.level, 0.0, 0.0, 1000)
 
     def _excess(self, metric: ComparedMetric, method: str) -> float | None:
         """The mean over networks of a metric less that of chance."""
@@ -336,13 +330,7 @@ class ManyComparison:
     def from_dict(cls, data: Any) -> ManyComparison:
         """The comparison that `to_dict` described."""
         made = build(cls, without_format(data, "a comparison of many networks", FORMAT, VERSION), "comparison")
-        names = {metric.name for metric in made.metrics}
-        is_whole = all(names <= run.values.keys() for run in made.runs) and made.runs and made.metrics
-        of_methods = [of_metric.keys() for run in made.runs for of_metric in run.values.values()]
-        if not is_whole or not all({*made.methods} <= keys for keys in of_methods) or made.unit not in UNITS:
-            raise FormatError("every run must have every metric of every method, and 'unit' be one of the known.")
-        if made.against not in made.methods or not {*made.methods} <= made.titles.keys():
-            raise FormatError(f"the methods must hold {made.against!r}, and each have a title.")
+        _check_whole(made)
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -393,6 +381,21 @@ class ManyComparison:
 
     def __repr__(self) -> str:
         return f"ManyComparison({len(self.methods)} methods, {len(self.networks)} networks, {len(self.runs)} runs)"
+
+
+def _check_whole(found: ManyComparison) -> None:
+    """Refuse a comparison that no call can have made: with fewer numbers than its tables need."""
+    if not found.runs or not found.metrics or not found.methods:
+        raise FormatError("a comparison must have runs, metrics and methods.")
+    if found.unit not in UNITS or not 0.0 < found.level < 1.0:
+        raise FormatError(f"'unit' must be one of {', '.join(UNITS)}, and 'level' lie between 0 and 1.")
+    if found.against not in found.methods or not {*found.methods} <= found.titles.keys():
+        raise FormatError(f"the methods must hold {found.against!r}, and each have a title.")
+    for run in found.runs:
+        for metric in found.metrics:
+            needed = [run.values] + ([run.by_chance] if metric.raised_by_noise else [])
+            if not all({*found.methods} <= scores.get(metric.name, {}).keys() for scores in needed):
+                raise FormatError(f"every run must have the {metric.name!r} of every method.")
 
 
 def load_many(path: str | os.PathLike[str]) -> ManyComparison:

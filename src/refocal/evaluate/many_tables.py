@@ -52,21 +52,24 @@ def networks_table(found: ManyComparison, metric: str | None = None) -> list[dic
 
 
 def sentence(found: ManyComparison, metric: str | None = None) -> str:
-    """The result by one metric: which method has the lowest mean rank, and what is significant."""
+    """The result by one metric: which method has the best mean rank, and whether that is more than chance."""
     compared = found.metric(metric)
-    label = compared.record.label
     rows = found.table(compared.name)
     best = rows[0]
-    counted = f"{len(found.networks)} networks" if len(found.networks) > 1 else "one network"
-    said = f"{best.name} has the best mean rank by {label} on {counted}"
-    if len(rows) < 2 or len(found.networks) < 2:
+    n_networks = len(found.networks)
+    on = f"{n_networks} networks" if n_networks > 1 else "one network"
+    said = f"By {compared.record.label}, {best.name} has the best mean rank on {on}"
+    if len(rows) < 2 or n_networks < 2:
         return f"{said}."
-    worse = {row.name for row in rows if is_significant(row, found.level)}
-    if best.name != found.against:
-        verb = "differs significantly" if best.name in worse else "does not differ significantly"
-        return f"{said}; it {verb} from {found.against}."
-    said_of_others = f"{len(worse)} of {len(rows) - 1} others differ significantly" if worse else "no other differs"
-    return f"{said}, the one that others are compared with; {said_of_others} from it."
+    blocks = found.in_blocks(compared.name)
+    if best.name != found.against and best.p_value is not None:
+        p_value = f"p {p_text(best.p_value, with_sign=True)}"
+        is_lower = float((blocks[best.name] - blocks[found.against]).mean()) < 0.0
+        if not is_significant(best, found.level):
+            return f"{said}, but is not significantly better than {found.against} ({p_value})."
+        return f"{said}, {'significantly better than' if is_lower else 'and differs from'} {found.against} ({p_value})."
+    others = [row for row in rows if is_significant(row, found.level)]
+    return f"{said}; {len(others)} of {len(rows) - 1} other methods differ significantly from it."
 
 
 def rank_sentence(found: ManyComparison, metric: str | None = None) -> str:

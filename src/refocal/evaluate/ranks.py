@@ -3,7 +3,9 @@
 Scores are a matrix (experiments, methods) of which lower is better. An experiment is one network on one data set.
 
 **Win rates** are CalArena's (Berta, Holzmüller, Jordan & Bach 2026): the share of all experiments and other methods in
-which a method's score is strictly lower; the interval resamples whole data sets, or what else is independent.
+which a method's score is strictly lower. Their interval is Wilson's of a bounded mean with the variance below, since a
+method that wins everywhere has no variance: of 3 to 8 experiments with a rate of 0.9 it covers 93 to 99 %, where
+resampled experiments cover 27 to 90 % (tests/evaluate/test_ranks.py).
 
 **A mean over experiments**, such as that of the differences of two methods, has the error of what is independent.
 Experiments on one data set resemble each other, and so do those of one network. With V_D and V_N the variances of the
@@ -23,15 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector
-from refocal.metrics import PairedDifference
+from refocal.metrics import Interval, PairedDifference
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import normal_difference
+from refocal.metrics.intervals import bounded_mean, normal_difference
 
 
 class SeedSpread(NamedTuple):
@@ -65,46 +66,54 @@ def win_rates(scores: Mapping[str, Vector]) -> dict[str, Vector]:
     return rates
 
 
-def resampled_interval(
-    values: Vector, clusters: NDArray[Any], level: float = 0.95, n_resamples: int = 1000
-) -> tuple[float, float]:
-    """The interval of a mean over experiments, by drawing whole clusters with replacement.
+class ClusteredVariance(NamedTuple):
+    """The variance of a mean over experiments, and the number of clusters that it is known from."""
 
-    >>> resampled_interval(np.array([1.0, 0.0, 0.0]), np.array(["a", "a", "b"]))
-    (0.0, 0.5)
-    """
-    _, codes = np.unique(clusters, return_inverse=True)
-    sums = np.bincount(codes, values)
-    counts = np.bincount(codes)
-    drawn = np.random.default_rng(0).integers(len(sums), size=(n_resamples, len(sums)))
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [tail, 1.0 - tail])
-    return float(low), float(high)
+    variance: float
+    n_clusters: int
+
+    @classmethod
+    def of(cls, values: Vector, clusterings: Sequence[Indices]) -> ClusteredVariance:
+        """See the text above.
+
+        `clusterings` has for each way of clustering the number of each experiment's cluster, counted from 0: none where
+        experiments are independent, at most two.
+        """
+        of_experiments = float(variance_of_mean(values))
+        if not clusterings:
+            return cls(of_experiments, len(values))
+        variances = [float(variance_of_mean(values, clusters=clusters)) for clusters in clusterings]
+        if len(clusterings) > 1:
+            variances.append(sum(variances) - of_experiments)
+        return cls(max(variances), min(int(clusters.max()) + 1 for clusters in clusterings))
 
 
 def clustered_difference(
     first: Vector, second: Vector, clusterings: Sequence[Indices], level: float
 ) -> PairedDifference:
-    """The mean of first less second over experiments, with its interval; see the text above.
-
-    `clusterings` has for each way of clustering the number of each experiment's cluster, counted from 0: none where
-    experiments are independent, at most two.
+    """The mean of first less second over experiments, with its interval.
 
     >>> a, b = np.array([0.3, 0.5, 0.4, 0.8]), np.array([0.2, 0.3, 0.2, 0.7])
     >>> clustered_difference(a, b, [], 0.95).low > 0.0
     True
     """
-    differences = first - second
-    variances = [float(variance_of_mean(differences, clusters=clusters)) for clusters in clusterings]
-    numbers = [int(clusters.max()) + 1 for clusters in clusterings]
-    of_experiments = float(variance_of_mean(differences))
-    if not clusterings:
-        variances = [of_experiments]
-        numbers = [len(differences)]
-    elif len(clusterings) > 1:
-        variances.append(sum(variances) - of_experiments)
-    error = math.sqrt(max(variances))
-    return normal_difference(float(first.mean()), float(second.mean()), error, level, min(numbers))
+    variance, n_clusters = ClusteredVariance.of(first - second, clusterings)
+    return normal_difference(float(first.mean()), float(second.mean()), math.sqrt(variance), level, n_clusters)
+
+
+def clustered_rate(rates: Vector, clusterings: Sequence[Indices], level: float) -> Interval:
+    """The mean of rates from 0 to 1 over experiments, with its interval; of a single experiment that is all of them.
+
+    >>> interval = clustered_rate(np.ones(8), [], 0.95)
+    >>> interval.value, round(interval.low, 2), interval.high
+    (1.0, 0.68, 1.0)
+    """
+    value = float(rates.mean())
+    variance, n_clusters = ClusteredVariance.of(rates, clusterings)
+    if n_clusters < 2:
+        return Interval(value, 0.0, 1.0, level, math.inf, 0.0, 0)
+    low, high = bounded_mean(value, variance, n_clusters, 0.0, 1.0, level)
+    return Interval(value, min(float(low), value), max(float(high), value), level, math.sqrt(variance), 0.0, 0)
 
 
 class RankTests(NamedTuple):

@@ -75,9 +75,9 @@ def _cells(source: Predictions | BlockSums) -> ScoreCells:
     """The weights of right and wrong rows by rising confidence of the top class."""
     if isinstance(source, BlockSums):
         return source.histogram.scores()
-    confidence, right, _ = source.top
-    values = np.unique(confidence)
-    place_of_row = np.searchsorted(values, confidence)
+    _, right, _ = source.top
+    values = np.unique(source.ranking)
+    place_of_row = np.searchsorted(values, source.ranking)
     of_right = np.bincount(place_of_row, source.weights * right, len(values)).astype(np.float64)
     of_wrong = np.bincount(place_of_row, source.weights * ~right, len(values)).astype(np.float64)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
@@ -140,8 +140,8 @@ def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
 
 def _influence(of_right: Vector, of_wrong: Vector, place: Callable[[Vector], Indices], rows: Predictions) -> Vector:
     """The influences of rows, which are those of right and of wrong rows at their place."""
-    confidence, right, _ = rows.top
-    place_of_row = place(confidence)
+    _, right, _ = rows.top
+    place_of_row = place(rows.ranking)
     return np.where(right, of_right[place_of_row], of_wrong[place_of_row])
 
 

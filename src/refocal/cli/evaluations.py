@@ -343,6 +343,7 @@ def diff(
         f"Differences are new less old, each with its 95 % interval; {units} count as independent.",
         "The p-values are adjusted (Holm), so that all verdicts are right together in 95 % of cases.",
         *(f"Those of {metric.label} are of its distance from 0." for metric in measured.values() if metric.signed),
+        *filter(None, [refocal.evaluate.difference.unnamed_classes(first, second)]),
     )
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from refocal._groups import LABEL
 from refocal.errors import DataError
 from refocal.evaluate.evaluation import Evaluation
-from refocal.evaluate.provenance import N_CLUSTERS
+from refocal.evaluate.multilabel import of_labels
+from refocal.evaluate.provenance import LABELS_OF_ROWS, N_CLUSTERS
 from refocal.evaluate.statements import holm
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
 from refocal.metrics.influence import critical_value, two_sided_p_value
+from refocal.rows.labels import label_key
 
 __all__ = ["Change", "differences"]
 
@@ -55,7 +58,8 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     needed. Within each, rows are independent, or the clusters that it was made with. Intervals are combined by the
     method of variance estimates recovery (Zou & Donner, 2008). All verdicts are right together at the level: the method
     shown in detail and the methods that both have are two families, p-values are adjusted by Holm (1979) in each, and
-    the level is shared by the two.
+    the level is shared by the two. Evaluations of other classes, or of another positive class of two, are refused;
+    where one of them has no names for its classes, these are taken for those of the other in their order.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -63,9 +67,7 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     >>> {change.verdict for change in differences(found, found)}
     {'statistically indistinguishable'}
     """
-    if old.n_classes != new.n_classes:
-        expected = f"an evaluation of {old.n_classes} classes, as the old one"
-        raise DataError("new", "differences", expected=expected, got=f"one of {new.n_classes} classes")
+    _check_same_classes(old, new)
     pairs = {CHOSEN: (old.after, new.after)}
     names = {method.name for method in old.methods}
     pairs |= {method.name: (old[method.name], method) for method in new.methods if method.name in names}
@@ -80,6 +82,86 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     of_chosen = [change for change in changes if change.method == CHOSEN]
     of_methods = [change for change in changes if change.method != CHOSEN]
     return [*_adjusted(of_chosen), *_adjusted(of_methods)]
+
+
+def _check_same_classes(old: Evaluation, new: Evaluation) -> None:
+    """Refuse two evaluations whose measures are not about the same classes, or not about the same one of two."""
+    function = "differences"
+    if old.n_classes != new.n_classes:
+        expected = f"an evaluation of {old.n_classes} classes, as the old one"
+        raise DataError("new", function, expected=expected, got=f"one of {new.n_classes} classes")
+    if of_labels(old) != of_labels(new):
+        kinds = {True: "of several labels per row", False: "of one label per row"}
+        expected = f"an evaluation {kinds[of_labels(old)]}, as the old one"
+        raise DataError("new", function, expected=expected, got=f"one {kinds[of_labels(new)]}")
+    if of_labels(old):
+        _check_same_labels(old, new)
+        return
+    names_of_old = _names_of_classes(old, new)
+    names_of_new = _names_of_classes(new, old)
+    if names_of_old is None or names_of_new is None:
+        return
+    keys_of_old = [_key(name) for name in names_of_old]
+    keys_of_new = [_key(name) for name in names_of_new]
+    others = [name for name, key in zip(names_of_new, keys_of_new, strict=True) if key not in keys_of_old]
+    if others:
+        expected = f"an evaluation of the same classes as the old one, which has {names_of_old[0]!r}, …"
+        raise DataError("new", function, expected=expected, got=f"one with {others[0]!r}")
+    if old.n_classes == 2 and keys_of_old != keys_of_new:
+        expected = f"an evaluation whose positive class is {names_of_old[1]!r}, as that of the old one"
+        raise DataError("new", function, expected=expected, got=f"one of {names_of_new[1]!r}")
+
+
+def _check_same_labels(old: Evaluation, new: Evaluation) -> None:
+    """Refuse two evaluations of several labels per row that are not about the same labels.
+
+    A label that is unknown in all rows of one of them is not among its groups.
+    """
+    labels_of_old = {group.name for group in old.before.groups if group.column == LABEL}
+    labels_of_new = {group.name for group in new.before.groups if group.column == LABEL}
+    others = sorted(labels_of_new - labels_of_old)
+    is_other_number = old.run.get(LABELS_OF_ROWS) != new.run.get(LABELS_OF_ROWS)
+    if is_other_number or (others and labels_of_old - labels_of_new):
+        expected = f"an evaluation of the same {old.run.get(LABELS_OF_ROWS)} labels as the old one"
+        got = f"one of {new.run.get(LABELS_OF_ROWS)}" + (f" with {others[0]!r}" if others else "")
+        raise DataError("new", "differences", expected=expected, got=got)
+
+
+def unnamed_classes(old: Evaluation, new: Evaluation) -> str:
+    """What is assumed where one of two evaluations has no names for its classes, as a sentence; '' where both have.
+
+    >>> from refocal.io import Predictions
+    >>> from refocal.evaluate import evaluate
+    >>> unnamed = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
+    >>> named = Predictions.from_probabilities([0.2, 0.4] * 50, ["no", "no", "no", "yes"] * 25, positive_label="yes")
+    >>> unnamed_classes(evaluate(unnamed, {}, n_resamples=20), evaluate(named, {}, n_resamples=20))
+    'The classes of the old evaluation have no names: they are taken for no, yes of the new one, in this order.'
+    """
+    if _names_of_classes(old, new) is not None and _names_of_classes(new, old) is not None:
+        return ""
+    if old.class_names is None and new.class_names is None:
+        return ""
+    names = new.class_names if old.class_names is None else old.class_names
+    most_shown = 6
+    shown = ", ".join((names or [])[:most_shown]) + (", …" if old.n_classes > most_shown else "")
+    unnamed, named = ("old", "new") if old.class_names is None else ("new", "old")
+    assumed = f"they are taken for {shown} of the {named} one, in this order"
+    return f"The classes of the {unnamed} evaluation have no names: {assumed}."
+
+
+def _names_of_classes(evaluation: Evaluation, other: Evaluation) -> list[str] | None:
+    """The names of the classes; where the other's are numbers, also the numbers of columns without names."""
+    if evaluation.class_names is not None:
+        return evaluation.class_names
+    counted = [str(i) for i in range(evaluation.n_classes)]
+    others = {_key(name) for name in other.class_names or ()}
+    return counted if others == {*range(evaluation.n_classes)} else None
+
+
+def _key(name: str) -> object:
+    """What names are compared by: 1, 1.0 and True are one."""
+    key = label_key(name)
+    return {"True": 1, "False": 0}.get(key, key) if isinstance(key, str) else key
 
 
 def _fewest_clusters(old: Evaluation, new: Evaluation) -> int | None:

@@ -1,0 +1,113 @@
+"""Which evaluations can be compared: those of the same classes and, of two, of the same positive one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refocal.errors import DataError
+from refocal.evaluate import differences, evaluate
+from refocal.evaluate.difference import unnamed_classes
+from refocal.io import MultiLabelPredictions, Predictions
+from refocal.report import render
+
+
+def of_classes(names, order=None, seed=0):
+    """An evaluation of rows whose classes have these names, in this order; None: no names."""
+    n_classes = 3 if names is None else len(names)
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(200, n_classes))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    rows = Predictions.from_logits(logits, labels, class_names=names, first_label=0)
+    return evaluate(rows if order is None else rows.reordered(np.array(order)), {}, n_resamples=20)
+
+
+def of_two(names, positive=None):
+    """An evaluation of the same rows of two classes, whichever is the positive one."""
+    rng = np.random.default_rng(1)
+    p = rng.beta(2, 5, 300)
+    labels = (rng.random(300) < p).astype(int)
+    if names is None:
+        return evaluate(Predictions.from_probabilities(p, labels), {}, n_resamples=20)
+    rows = Predictions.from_probabilities(
+        np.stack([1 - p, p], axis=1), np.array(names)[labels], class_names=names, positive_label=positive
+    )
+    return evaluate(rows, {}, n_resamples=20)
+
+
+def test_evaluations_of_other_classes_are_refused():
+    old = of_classes(["cat", "dog", "emu"])
+    with pytest.raises(DataError, match=r"of the same classes as the old one, .* Got one with 'fox' instead"):
+        differences(old, of_classes(["cat", "dog", "fox"]))
+    with pytest.raises(DataError, match="Got one with 'fox' instead"):
+        render([old, of_classes(["cat", "dog", "fox"])])
+    with pytest.raises(DataError, match=r"of 3 classes, as the old one\. Got one of 2 classes instead"):
+        differences(old, of_two(["no", "yes"]))
+    with pytest.raises(DataError, match="Got one with '3' instead"):
+        differences(of_classes(["0", "1", "2"]), of_classes(["1", "2", "3"]))
+
+
+def test_the_order_of_more_than_two_classes_changes_nothing():
+    old = of_classes(["cat", "dog", "emu"])
+    moved = of_classes(["cat", "dog", "emu"], order=[2, 0, 1])
+    assert moved.class_names == ["emu", "cat", "dog"]
+    for change in differences(old, moved):
+        assert change.new == pytest.approx(change.old, abs=1e-12), change.measure
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((["no", "yes"], "yes"), (["no", "yes"], "no")),
+        ((["0", "1"], "1"), (["0", "1"], "0")),
+        ((["False", "True"], "True"), (["0", "1"], "0")),
+        ((None,), (["0", "1"], "0")),
+    ],
+)
+def test_another_positive_class_is_refused(old, new):
+    for first, second in ((old, new), (new, old)):
+        with pytest.raises(DataError, match=r"an evaluation whose positive class is .* Got one of "):
+            differences(of_two(*first), of_two(*second))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((["no", "yes"], "yes"), (["no", "yes"],)),
+        ((["False", "True"],), (["0", "1"],)),
+        ((["0", "1"],), (None,)),
+        ((None,), (["no", "yes"], "yes")),
+    ],
+)
+def test_the_same_classes_are_compared_however_they_are_called(old, new):
+    first, second = of_two(*old), of_two(*new)
+    assert {change.verdict for change in differences(first, second)} == {"statistically indistinguishable"}
+    note = unnamed_classes(first, second)
+    assert note == (
+        "The classes of the old evaluation have no names: they are taken for no, yes of the new one, in this order."
+        if (first.class_names, second.class_names) == (None, ["no", "yes"])
+        else ""
+    )
+    assert ("have no names" in render([first, second])) is bool(note)
+
+
+def test_several_labels_per_row_are_compared_with_the_same_labels():
+    rng = np.random.default_rng(2)
+
+    def of_labels(names, unknown=None):
+        log_odds = 2 * rng.normal(size=(150, len(names)))
+        labels = (rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))).astype(int)
+        if unknown is not None:
+            labels[:, unknown] = -1
+        rows = MultiLabelPredictions.from_log_odds(log_odds, labels, class_names=names, ignore_index=-1)
+        return evaluate(rows, {}, n_resamples=20)
+
+    old = of_labels(["red", "round"])
+    assert differences(old, of_labels(["round", "red"]))
+    assert differences(old, of_labels(["red", "round"], unknown=0))
+    with pytest.raises(DataError, match=r"the same 2 labels as the old one\. Got one of 2 with 'soft' instead"):
+        differences(old, of_labels(["red", "soft"]))
+    with pytest.raises(DataError, match="Got one of 3 with 'soft' instead"):
+        differences(old, of_labels(["red", "round", "soft"]))
+    with pytest.raises(DataError, match="of several labels per row, as the old one"):
+        differences(old, of_two(None))

@@ -101,20 +101,17 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("simulations", type=int, nargs="?", default=600)
-    parser.add_argument(
-        "--ici", type=int, default=200, help="samples of which the ICI is measured"
-    )
+    parser.add_argument("--ici", type=int, default=200, help="samples of which the ICI is measured")
     parser.add_argument("--only", default="", help="settings whose names begin so")
     given = parser.parse_args()
     n_of_test = min(given.ici, given.simulations)
     option = "".join(f" {word}" for word in sys.argv[1:])
     print("# Coverage of the intervals of O/E, calibration intercept and slope, ICI, and of the flexible curve\n")
     print(f"`python benchmarks/recalibration_coverage.py{option}`\n")
-    print(
-        f"Shares in %, of {given.simulations:,} simulated samples ({n_of_test} for the ICI), of 95 % intervals that hold"
-    )
-    print("the truth; in brackets those that lie below it and above it. The curve is asked at the median probability.")
-    print("Samples without an event, or with none that a line or curve exists for, are left out. Events are a mean.\n")
+    print(f"Shares in %, of {given.simulations:,} simulated samples ({n_of_test} for the ICI), of 95 % intervals that")
+    print("hold the truth; in brackets those that lie below it and above it. The curve is asked at the median")
+    print("probability. Samples without an event, or with none that a line or curve exists for, are left out.")
+    print("Events are a mean.\n")
     print("| truth | rows | events | O/E | intercept | slope | ICI | curve |")
     print("|---|---|---|---|---|---|---|---|")
     for setting in SETTINGS:

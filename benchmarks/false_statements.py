@@ -8,7 +8,7 @@ than another, a p-value of at most 5 %. A sentence with "significant" that is no
 python benchmarks/false_statements.py --reports 500 --output benchmarks/results/false_statements.md
 
 --clusters draws rows in clusters with an effect of their own, calibrated on average, and names them to `compare`;
---ignored draws the same rows and does not name them.
+--ignored draws the same rows and does not name them. --rare draws two classes, of which one has 2 % of the rows.
 """
 
 from __future__ import annotations
@@ -75,32 +75,48 @@ class Rows(NamedTuple):
     clusters: np.ndarray | None
 
 
-def draw(rng: np.random.Generator, n_rows: int, n_classes: int, in_clusters: bool) -> Rows:
+class Cell(NamedTuple):
+    """How the rows of some reports are drawn."""
+
+    n_classes: int
+    n_rows: int
+    in_clusters: bool = False
+    named: bool = True
+    """Whether `compare` is told the clusters."""
+    rare: bool = False
+
+
+def draw(rng: np.random.Generator, cell: Cell) -> Rows:
     """Calibrated predictions with two columns of groups, of which one has ten.
 
     With clusters, the labels of a cluster are drawn from one uniform number each, but for a share of the rows: every
     row has its class by its own probabilities, yet rows of one cluster go together.
     """
-    logits = 2.0 * rng.normal(size=(n_rows, n_classes))
+    n_rows = cell.n_rows
+    logits = 2.0 * rng.normal(size=(n_rows, cell.n_classes))
+    if cell.rare:
+        logits[:, 1] -= 7.2  # 2 % of the rows, log-odds having a standard deviation of 2.8
     p = np.exp(logits)
     p /= p.sum(axis=1, keepdims=True)
     u = rng.random(n_rows)
     clusters = None
-    if in_clusters:
+    if cell.in_clusters:
         clusters = np.arange(n_rows) // ROWS_OF_A_CLUSTER
         shared = rng.random(n_rows) < 0.5
         u = np.where(shared, rng.random(clusters[-1] + 1)[clusters], u)
-    labels = np.minimum((p.cumsum(axis=1) < u[:, None]).sum(axis=1), n_classes - 1)
+    labels = np.minimum((p.cumsum(axis=1) < u[:, None]).sum(axis=1), cell.n_classes - 1)
     groups = {"region": rng.integers(10, size=n_rows), "channel": rng.integers(3, size=n_rows)}
     return Rows(Predictions.from_logits(logits, labels).with_groups(groups), clusters)
 
 
-def report(seed: int, n_rows: int, n_classes: int, in_clusters: bool, named: bool) -> tuple[Evaluation, list[str]]:
+def report(seed: int, cell: Cell) -> tuple[Evaluation, list[str]]:
     """One report, and what it states."""
-    rng = np.random.default_rng([seed, n_rows, n_classes])
-    validation = draw(rng, n_rows, n_classes, in_clusters)
-    test = draw(rng, n_rows, n_classes, in_clusters)
-    clusters = {"customer": test.clusters} if in_clusters and named else None
+    rng = np.random.default_rng([seed, cell.n_rows, cell.n_classes])
+    validation = draw(rng, cell)
+    while len(np.unique(validation.predictions.labels)) == 1:  # no calibrator can be fitted
+        validation = draw(rng, cell)
+    test = draw(rng, cell)
+    clusters = {"customer": test.clusters} if cell.in_clusters and cell.named else None
     evaluation = compare(validation.predictions, test.predictions, n_resamples=100, seed=seed, clusters=clusters)
     return evaluation, sorted({claim for sentence in sentences_of(evaluation) for claim in claims_of(sentence)})
 
@@ -111,12 +127,20 @@ def main() -> None:
     parser.add_argument("--reports", type=int, default=500)
     parser.add_argument("--clusters", action="store_true")
     parser.add_argument("--ignored", action="store_true")
+    parser.add_argument("--rare", action="store_true")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    cells = list(itertools.product(CLASSES, ROWS))
+    in_clusters = given.clusters or given.ignored
+    classes = [2] if given.rare else given.classes
+    cells = [
+        Cell(n_classes, n_rows, in_clusters, not given.ignored, given.rare)
+        for n_classes, n_rows in itertools.product(classes, given.rows)
+    ]
     n_of_cell = -(-given.reports // len(cells))
-    option = " --clusters" * given.clusters + " --ignored" * given.ignored
+    option = " --clusters" * given.clusters + " --ignored" * given.ignored + " --rare" * given.rare
     lines = [
         "",
         f"`python benchmarks/false_statements.py --reports {given.reports}{option}`",
@@ -128,18 +152,15 @@ def main() -> None:
     n_reports = 0
     n_false = 0
     start = time.monotonic()
-    for n_classes, n_rows in cells:
-        stated = [
-            report(seed, n_rows, n_classes, given.clusters or given.ignored, not given.ignored)[1]
-            for seed in range(n_of_cell)
-        ]
+    for cell in cells:
+        stated = [report(seed, cell)[1] for seed in range(n_of_cell)]
         false = sum(map(bool, stated))
         which = Counter(claim for claims in stated for claim in claims)
         total += which
         n_reports += n_of_cell
         n_false += false
         named = ", ".join(f"{name} {count}" for name, count in which.most_common()) or "–"
-        lines.append(f"| {n_classes} | {n_rows:,} | {n_of_cell} | {false} | {named} |")
+        lines.append(f"| {cell.n_classes} | {cell.n_rows:,} | {n_of_cell} | {false} | {named} |")
         print(lines[-1], f"{time.monotonic() - start:.0f} s", flush=True)
     share = f"{n_false} ({100 * n_false / n_reports:.1f} %)"
     lines.append(f"| all | | {n_reports} | {share} | {', '.join(f'{name} {n}' for name, n in total.most_common())} |")

@@ -505,6 +505,8 @@ PARTS: dict[str, Callable[[Case], Ends]] = {
     "groups": groups,
 }
 """What is counted on its own, so that a part whose code has changed can be counted again."""
+OF_ORDER = ("selective", "predictive")
+"""Parts that depend on the order of the probabilities alone, which is the same for all a of two classes."""
 
 
 def run(setting: Setting, part: str, seed: int) -> dict[str, list[int]]:
@@ -528,6 +530,13 @@ def settings() -> list[Setting]:
     ]
 
 
+def path_of(folder: Path, setting: Setting, part: str) -> Path:
+    """The file of the counts of a part."""
+    if setting.n_classes == 2 and part in OF_ORDER:
+        setting = setting._replace(model="calibrated")
+    return folder / f"{setting.name}-{part}.json"
+
+
 def keep(path: Path, counts: dict[str, Any]) -> None:
     """Write the counts of a setting, whole or not at all."""
     part = path.with_suffix(".part")
@@ -540,7 +549,7 @@ def go_on(folder: Path, seconds: float, n_runs: int, parts: list[str], only: Cal
     folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + seconds
     for setting, part in product(filter(only, settings()), parts):
-        path = folder / f"{setting.name}-{part}.json"
+        path = path_of(folder, setting, part)
         counts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": 0, "covered": {}}
         while counts["runs"] < n_runs and time.monotonic() < end:
             for name, (covered, points) in run(setting, part, counts["runs"]).items():
@@ -559,7 +568,7 @@ def counts_of(folder: Path, setting: Setting, least: int) -> dict[str, list[int]
     """What was counted of a setting, of the parts with so many runs at least."""
     covered: dict[str, list[int]] = {}
     for part in PARTS:
-        path = folder / f"{setting.name}-{part}.json"
+        path = path_of(folder, setting, part)
         counts = json.loads(path.read_text()) if path.exists() else {"runs": 0}
         if counts["runs"] >= least:
             covered |= counts["covered"]

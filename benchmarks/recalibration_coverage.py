@@ -1,6 +1,6 @@
 """How often the intervals of O/E, calibration intercept and slope, ICI and the flexible curve hold the truth.
 
-python benchmarks/recalibration_coverage.py [SIMULATIONS] > benchmarks/results/recalibration_coverage.md
+python benchmarks/recalibration_coverage.py > benchmarks/results/recalibration_coverage.md
 
 Rows have log-odds z and a true rate; the truth of O/E, intercept and slope is their value on a million rows with the
 true rates as outcomes, that of the ICI the mean of |p - rate|, that of the curve the rate at the median probability.
@@ -8,6 +8,7 @@ true rates as outcomes, that of the ICI the mean of |p - rate|, that of the curv
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 
@@ -87,6 +88,9 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
             held["curve"].append(int(at_middle > high) - int(at_middle < low))
     said = {"events": f"{n_events / n_simulations:.1f}"}
     for name, sides in held.items():
+        if not sides:
+            said[name] = "–"
+            continue
         found = np.array(sides)
         shares = (np.mean(found == 0), np.mean(found > 0), np.mean(found < 0))
         inside, below, above = (100.0 * share for share in shares)
@@ -95,20 +99,26 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
 
 
 def main() -> None:
-    n_simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 600
-    n_of_test = min(200, n_simulations)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("simulations", type=int, nargs="?", default=600)
+    parser.add_argument("--ici", type=int, default=200, help="samples of which the ICI is measured")
+    parser.add_argument("--only", default="", help="settings whose names begin so")
+    given = parser.parse_args()
+    n_of_test = min(given.ici, given.simulations)
+    option = "".join(f" {word}" for word in sys.argv[1:])
     print("# Coverage of the intervals of O/E, calibration intercept and slope, ICI, and of the flexible curve\n")
-    print("`python benchmarks/recalibration_coverage.py > benchmarks/results/recalibration_coverage.md`\n")
-    print(f"Shares in %, of {n_simulations:,} simulated samples ({n_of_test} for the ICI), of 95 % intervals that hold")
-    print(
-        "the truth; in brackets those that lie below it and above it. The curve is asked at the median probability."
-        "\nSamples without an event, or with none that a line or curve exists for, are left out. Events are a mean.\n"
-    )
+    print(f"`python benchmarks/recalibration_coverage.py{option}`\n")
+    print(f"Shares in %, of {given.simulations:,} simulated samples ({n_of_test} for the ICI), of 95 % intervals that")
+    print("hold the truth; in brackets those that lie below it and above it. The curve is asked at the median")
+    print("probability. Samples without an event, or with none that a line or curve exists for, are left out.")
+    print("Events are a mean.\n")
     print("| truth | rows | events | O/E | intercept | slope | ICI | curve |")
     print("|---|---|---|---|---|---|---|---|")
     for setting in SETTINGS:
+        if not setting.startswith(given.only):
+            continue
         for n_rows in (250, 500, 1000, 5000) if "rare" in setting else (200, 1000, 5000):
-            said = coverage(setting, n_rows, n_simulations, n_of_test)
+            said = coverage(setting, n_rows, given.simulations, n_of_test)
             print(f"| {setting} | {n_rows:,} |", " | ".join(said.values()), "|", flush=True)
 
 

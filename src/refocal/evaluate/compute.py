@@ -45,6 +45,7 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.inputs import check_level
+from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
 from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments_of
 
@@ -452,7 +453,11 @@ def _measured(
     details = result.details(level_of_one, level) if name in (NONE, picked) else None
     stated_bias = None
     if name in (NONE, picked) and "mean_bias" in result.summaries:
-        stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
+        bias = result.summaries["mean_bias"]
+        if isinstance(bias, BiasSummary):
+            stated_bias = bias.exact_interval(level=level_of_one)
+        else:  # of blocks, which have enough events for the normal interval
+            stated_bias = bias.interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),

@@ -116,7 +116,9 @@ def _e_aurc(source: Predictions | BlockSums) -> StreamedMetric:
         of_area = np.zeros(len(right)) if area.influence is None else area.influence(rows)
         return np.asarray(of_area + log_accuracy * (~right - rate))
 
-    return StreamedMetric(max(area.value - best, 0.0), area.bound, influence=influence)
+    return StreamedMetric(
+        max(area.value - best, 0.0), area.bound, influence=influence, form=partial(_excess_ends, _n_rows(source))
+    )
 
 
 def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
@@ -187,6 +189,22 @@ def _risk_ends(
     return 0.0, share_ends(n_rows, 0.0, 0.0, level, n_clusters)[1]
 
 
+def _excess_ends(
+    n_rows: float, value: float, variance: float, level: float, n_clusters: int | None
+) -> tuple[float, float]:
+    """As `_risk_ends`, where the value is not much smaller than its error, as that of a nearly perfect order may be.
+
+    With r the margin of the normal interval over the value, the upper end is value · e^r up to r = 2, and then goes on
+    in proportion to the margin.
+    """
+    largest_ratio = 2.0
+    low, high = _risk_ends(n_rows, value, variance, level, n_clusters)
+    margin = critical_value(level, n_clusters) * math.sqrt(variance)
+    if margin > largest_ratio * value > 0.0:
+        high = value + margin * math.expm1(largest_ratio) / largest_ratio
+    return low, high
+
+
 @dataclass(frozen=True)
 class SelectiveRisk:
     """The error rate among the rows from a confidence on, and the share of rows that these are.
@@ -227,10 +245,13 @@ def risk_at_coverage(
     check_level(level, function)
     check_number(coverage, "coverage", function, above=0.0, most=1.0)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
-    curve = _RiskCurve.of(rows, level)
+    curve = _RiskCurve.of(rows)
     rounding = 1e-12
     place = int(np.searchsorted(curve.coverage, coverage - rounding))
-    return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), curve.interval(place))
+    low, high = curve.ends(rows, np.array([place]), level)
+    error = float(high[0] - low[0]) / (2.0 * critical_value(level))
+    risk = Interval(float(curve.risk[place]), float(low[0]), float(high[0]), level, error, 0.0, 0)
+    return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), risk)
 
 
 def coverage_at_risk(
@@ -258,66 +279,73 @@ def coverage_at_risk(
     check_level(level, function)
     check_number(risk, "risk", function, least=0.0, most=1.0)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
-    curve = _RiskCurve.of(rows, level)
+    curve = _RiskCurve.of(rows)
+    # With weights or clusters each point is a pass over the rows.
+    most_points = 1000 if number_of(rows.clusters, rows.weight) is None else 200
+    places = np.arange(len(curve.coverage))
+    if len(places) > most_points:
+        places = np.unique(np.linspace(0, len(places) - 1, most_points).round().astype(np.int64))
+    risk_low, risk_high = curve.ends(rows, places, level)
 
     def largest(risks: Vector) -> float:
         reached = np.flatnonzero(risks <= risk)
-        return float(curve.coverage[reached[-1]]) if len(reached) else 0.0
+        return float(curve.coverage[places][reached[-1]]) if len(reached) else 0.0
 
-    value = largest(curve.risk)
-    low = min(largest(curve.high), value)
-    high = max(largest(curve.low), value)
+    value = largest(curve.risk[places])
+    low = min(largest(risk_high), value)
+    high = max(largest(risk_low), value)
     error = (high - low) / (2.0 * critical_value(level))
     return Interval(value, low, high, level, error, 0.0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class _RiskCurve:
-    """The error rate over the coverage, at every distinct confidence or at a thousand of them, with intervals."""
+    """The error rate over the coverage, (points,) each, at every distinct confidence, the highest first."""
 
+    order: Indices
+    """The rows by falling confidence."""
+    last: Indices
+    """The place of the last row of each point in that order."""
     coverage: Vector
     threshold: Vector
     risk: Vector
-    low: Vector
-    high: Vector
-    level: float
 
     @classmethod
-    def of(cls, rows: Predictions, level: float) -> _RiskCurve:
+    def of(cls, rows: Predictions) -> _RiskCurve:
         """The curve of checked rows."""
-        most_points = 1000 if rows.clusters is None else 200  # of which each is a pass over the rows
         confidence, right, _ = rows.top
         order = np.argsort(-confidence, kind="stable")
         weight = rows.weights[order]
-        is_last = np.append(np.diff(confidence[order]) < 0.0, True)
-        ends = np.flatnonzero(is_last)
-        if len(ends) > most_points:
-            wanted = np.linspace(0, len(ends) - 1, most_points).round().astype(np.int64)
-            ends = ends[np.unique(wanted)]
-        predicted = np.cumsum(weight)[ends]
-        risk = np.cumsum(weight * ~right[order])[ends] / predicted
-        size = np.square(predicted) / np.cumsum(np.square(weight))[ends]
+        last = np.flatnonzero(np.append(np.diff(confidence[order]) < 0.0, True))
+        predicted = np.cumsum(weight)[last]
+        return cls(
+            order=order,
+            last=last,
+            coverage=predicted / weight.sum(),
+            threshold=confidence[order][last],
+            risk=np.cumsum(weight * ~right[order])[last] / predicted,
+        )
+
+    def ends(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
+        """The ends of Wilson's intervals of the risk at some points."""
+        _, right, _ = rows.top
+        weight = rows.weights[self.order]
+        last = self.last[places]
+        risk = self.risk[places]
+        size = np.square(np.cumsum(weight)[last]) / np.cumsum(np.square(weight))[last]
         n_units = number_of(rows.clusters, rows.weight)
         if n_units is not None:
             # The influence of a row on the risk among those that are predicted.
-            variance = np.empty(len(ends))
-            for point, end in enumerate(ends):
-                among = order[: end + 1]
+            variance = np.empty(len(last))
+            for point, end in enumerate(last):
+                among = self.order[: end + 1]
                 of_weight = None if rows.weight is None else rows.weight[among]
-                clusters = None if rows.clusters is None else np.unique(rows.clusters[among], return_inverse=True)[1]
+                clusters = None if rows.clusters is None else rows.clusters[among]
                 variance[point] = variance_of_mean((~right[among]).astype(np.float64), of_weight, clusters)
             own = risk * (1.0 - risk)
             by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
             size = np.maximum(np.minimum(size, by_units), 1e-9)
-        low, high = wilson(risk, size, level, n_units)
-        return cls(predicted / weight.sum(), confidence[order][ends], risk, low, high, level)
-
-    def interval(self, place: int) -> Interval:
-        """The error rate at one point."""
-        low = float(self.low[place])
-        high = float(self.high[place])
-        error = (high - low) / (2.0 * critical_value(self.level))
-        return Interval(float(self.risk[place]), low, high, self.level, error, 0.0, 0)
+        return wilson(risk, size, level, n_units)
 
 
 def _fields(streamed: Callable[[Any], StreamedMetric]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilit
 from refocal.metrics.intervals import (
     InfluenceSummary,
     Interval,
+    exact_interval_of_shift,
     interval_of_shift,
     number_of,
 )
@@ -370,9 +371,16 @@ class BiasSummary(InfluenceSummary):
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval by the score test of a shift of all log-odds."""
-        # Of rows that are independent the cells say it.
-        variance = None if self.n_clusters is None else self.variance
-        return interval_of_shift(self.cells, level, variance, self.n_clusters)
+        return interval_of_shift(self.cells, level, self._variance_of_units, self.n_clusters)
+
+    def exact_interval(self, *, level: float) -> Interval:
+        """The same for a level close to 1, of statements that hold together."""
+        return exact_interval_of_shift(self.cells, level, self._variance_of_units, self.n_clusters)
+
+    @property
+    def _variance_of_units(self) -> float | None:
+        """The variance by clusters; None of rows that are independent, whose cells say it."""
+        return None if self.n_clusters is None else self.variance
 
 
 def summary_of(

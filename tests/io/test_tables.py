@@ -381,3 +381,30 @@ def test_compressed_text_that_is_damaged_or_there_twice_is_said(tmp_path, fitted
         open_rows(tmp_path, values="logit_*")
     with pytest.raises(ParameterError, match="a table that is not compressed"):
         apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv.gz")
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+@pytest.mark.parametrize("field", ["label", "group"])
+@pytest.mark.parametrize("known_from", [0, 10])
+def test_values_of_another_kind_are_refused_whatever_the_size_of_blocks(
+    tmp_path, monkeypatch, with_arrow, field, known_from
+):
+    if not with_arrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    rows = [
+        {"logit_0": z[0], "logit_1": z[1], "label": int(z[1] > z[0]), "group": i % 2} for i, z in enumerate(LOGITS[:40])
+    ]
+    for row in rows[:known_from]:
+        row["group"] = None
+    for row in rows[20:]:
+        row[field] = str(row[field])
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = f"row 20 has '[01]' in '{field}', unlike the rows before"
+    with pytest.raises(FormatError, match=message):
+        read(path, groups=["group"])
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", "400")  # a block for each line
+    blocks = open_rows(path, groups=["group"])
+    for _ in range(2):  # a second pass starts anew
+        with pytest.raises(FormatError, match=message):
+            evaluate(blocks, {})

@@ -9,6 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import DataConversionWarning
 
 from helpers import draw_logits
 from refocal import AutoCalibration, GroupCalibration, TemperatureScaling, load, metrics
@@ -424,4 +425,36 @@ def test_what_is_no_row_or_calibrator_is_refused_in_words(rows):
         lambda: Predictions.from_logits(logits, labels, first_label="1"),
     ):
         with pytest.raises(ParameterError):
+            call()
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "probabilities", "logits"])
+def test_a_column_of_labels_is_taken_for_scores_of_one_and_of_two_axes(kind):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=200)
+    labels = (rng.random(200) < 1.0 / (1.0 + np.exp(-2.0 * log_odds))).astype(int)
+    p = 1.0 / (1.0 + np.exp(-log_odds))
+    two_columns = np.stack([np.zeros(200), log_odds], axis=1)
+    scores = {"log-odds": log_odds, "probabilities": p, "logits": two_columns}[kind]
+    plain = TemperatureScaling(input=kind).fit(scores, labels).temperature_
+    for column in (labels[:, None], labels[:, None].tolist(), pd.DataFrame({"label": labels})):
+        with pytest.warns(DataConversionWarning, match="column-vector y"):
+            fitted = TemperatureScaling(input=kind).fit(scores, column)
+        assert fitted.temperature_ == plain
+    if kind == "log-odds":  # which have the shape of their labels
+        assert TemperatureScaling(input=kind).fit(log_odds[:, None], labels[:, None]).temperature_ == plain
+
+
+def test_where_a_column_of_labels_is_refused_the_labels_are_named(rows):
+    logits, labels = rows
+    column = (labels % 2)[:, None]
+    p = 1.0 / (1.0 + np.exp(-logits[:, 0]))
+    of_three = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for name, call in {
+        "labels": lambda: Predictions.from_log_odds(logits[:, 0], column),
+        "'labels' of Predictions.from_probabilities": lambda: Predictions.from_probabilities(p, column),
+        "'y_true' of brier_score": lambda: metrics.brier_score(column, p),
+        "'y_true' of accuracy": lambda: metrics.accuracy(column, of_three),
+    }.items():
+        with pytest.raises(ShapeError, match=rf"{name}.* must be of shape \(600,\), one label .* shape \(600, 1\)"):
             call()

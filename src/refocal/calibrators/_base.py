@@ -197,7 +197,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
         options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
-        rows = aligned(X, _without_column_axis(y, X), sample_weight, Arguments(), function, **options)
+        rows = aligned(X, _without_column_axis(y, X, self.input), sample_weight, Arguments(), function, **options)
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
@@ -536,11 +536,16 @@ def refuse_beside(own: str, function: str, **given: Any) -> None:
             raise ParameterError(argument, function, expected=f"left out where {own}", got=type(value).__name__)
 
 
-def _without_column_axis(labels: Any, scores: Any) -> Any:
-    """Labels (N, 1) of scores (N, C) as (N,), with scikit-learn's warning."""
+def _without_column_axis(labels: Any, scores: Any, kind: str) -> Any:
+    """Labels (N, 1) of scores (N, C), or of one number for each row, (N,), as (N,), with scikit-learn's warning.
+
+    Log-odds have the shape of their labels: those of shape (N, 1) have labels of this shape.
+    """
     shape: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else getattr(labels, "shape", ())
     of_scores = np.shape(scores) if isinstance(scores, list) else getattr(scores, "shape", ())
-    if not (len(shape) == len(of_scores) == 2 and shape[1] == 1):
+    is_column = len(shape) == 2 and shape[1] == 1
+    is_like_scores = kind == "log-odds" and tuple(shape) == tuple(of_scores)
+    if not is_column or is_like_scores or len(of_scores) not in (1, 2):
         return labels
     from sklearn.exceptions import DataConversionWarning
 

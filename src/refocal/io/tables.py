@@ -157,6 +157,9 @@ class JsonTable(Table):
         self.n_rows = None if rows else 0
         names = dict.fromkeys(name for row in rows for name in row)
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
+        self._first_kinds: dict[str, type] = {}
+        for name in names:
+            _note_kind(self._first_kinds, name, [row.get(name) for row in rows])
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
 
     def _check(self, wanted: Sequence[str]) -> None:
@@ -166,8 +169,16 @@ class JsonTable(Table):
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0
+        kinds = dict(self._first_kinds)  # one kind for all blocks, so that their size does not decide
         for text in self._texts(_bytes_of_a_block()):
-            yield (batch := self._by_arrow(text, columns) or self._by_line(text, columns, first))
+            batch = self._by_arrow(text, columns)
+            if batch is None:
+                batch = self._by_line(text, columns, first, kinds)
+            else:
+                for name in columns:
+                    if name not in kinds:
+                        _note_kind(kinds, name, batch[name].to_pylist())
+            yield batch
             first += len(batch[columns[0]])
 
     def _by_arrow(self, text: bytes, columns: Sequence[str]) -> ColumnBatch | None:
@@ -187,9 +198,9 @@ class JsonTable(Table):
             return None
         return {name: table[name].chunk(0) for name in columns}
 
-    def _by_line(self, text: bytes, columns: Sequence[str], first: int) -> ColumnBatch:
+    def _by_line(self, text: bytes, columns: Sequence[str], first: int, kinds: dict[str, type]) -> ColumnBatch:
         rows = self._parsed(text, first)
-        return {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
+        return {name: self._column([row.get(name) for row in rows], name, first, kinds) for name in columns}
 
     def _texts(self, n_bytes: int) -> Iterator[bytes]:
         """Whole lines of about `n_bytes` bytes."""
@@ -215,19 +226,30 @@ class JsonTable(Table):
             rows.append(row if isinstance(row, dict) else {})
         return rows
 
-    def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
-        """A column; of one that is asked for, values not of the kind of the first one are missing, or an error."""
+    def _column(self, values: list[Any], name: str, first: int, kinds: dict[str, type]) -> NDArray[Any]:
+        """A column; of one that is asked for, values not of the kind of the file's first one are missing, or an error.
+
+        `kinds` has the kinds that are known so far.
+        """
         if name in self.kept:
             return objects(values)
-        kind = next((type(value) for value in values if value is not None), object)
-        kinds = (int, float) if kind in (int, float) else kind
-        lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, kinds))]
+        _note_kind(kinds, name, values)
+        kind = kinds.get(name, object)
+        allowed = (int, float) if kind in (int, float) else kind
+        lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, allowed))]
         if lost and not self.query.lenient:
             got = repr(values[lost[0]])[:40]
             raise FormatError(f"{self.where}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
         column = objects(values)
         column[lost] = None
         return column
+
+
+def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:
+    """Note the kind of the first value of a column, unless it is known."""
+    kind = next((type(value) for value in values if value is not None), None)
+    if kind is not None:
+        kinds.setdefault(name, kind)
 
 
 TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}

@@ -226,11 +226,14 @@ def _classes_last(array: Array, labels_shape: tuple[int, ...], argument: str, fu
 def _flat_rows(array: Array, labels: Array, argument: str, of_labels: str, function: str) -> Matrix:
     """Scores as rows (N, C), or (N,) where they have the shape of the labels and are those of class 1 of two."""
     shape = tuple(array.shape)
-    if array.ndim == labels.ndim:
+    is_column = labels.ndim == 2 and labels.shape[1] == 1 and shape[-1] > 1
+    if array.ndim == labels.ndim and not is_column:
         check_shape(labels, shape, of_labels, function)
         _refuse_one_hot(labels, array, of_labels, function)
         of_class_1: Matrix = array.reshape(-1)
         return of_class_1
+    if array.ndim == 1 and labels.ndim == 2 and labels.shape[1] == 1:
+        check_shape(labels, shape, of_labels, function, ", one label for each row")
     if array.ndim < 2 or shape[-1] < 2:
         expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
         raise ShapeError(argument, function, expected=expected, got=f"shape {shape}")

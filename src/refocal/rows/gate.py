@@ -292,7 +292,7 @@ def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, n
     if kind == "log-odds" and names.labels == "labels" and len(given) != 1:
         expected = "one-dimensional, one number per row, with at least one row"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
-    if len(given) == 1 and len(shape) == 2:
+    if len(given) == 1 and len(shape) == 2 and shape[1] > 1:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
     if len(given) != 1 and kind != "log-odds":

@@ -61,7 +61,7 @@ def batches(model: TinyClassifier, n: int) -> Iterator[dict[str, Tensor]]:
 torch.manual_seed(0)
 model = TinyClassifier().to(torch.bfloat16)
 found = collect_logits(model, batches(model, 40))
-calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
+calibrator = FocalTemperatureScaling(objective="nll").fit(found)
 print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
 report = calibrator.fit_report_
 print(

@@ -49,7 +49,7 @@ for _ in range(40):
 validation = [make_images(8) for _ in range(5)]
 found = collect_logits(model, validation, ignore_index=UNLABELLED)
 print(f"{len(found)} labelled pixels")
-calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
+calibrator = FocalTemperatureScaling(objective="nll").fit(found)
 report = calibrator.fit_report_
 print(
     f"log-loss: {report['before']['log_loss']:.4f} before, "

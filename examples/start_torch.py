@@ -31,7 +31,7 @@ for _ in range(150):
 
 # From here on it is the same for any model.
 found = collect_logits(model, DataLoader(validation, batch_size=256))
-calibrator = AutoCalibration().fit(found.logits, found.labels)
+calibrator = AutoCalibration().fit(found)
 calibrated = nn.Sequential(model, calibrator.to_torch())  # log-probabilities out
 
 inputs, truth = test.tensors

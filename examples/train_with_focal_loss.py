@@ -41,7 +41,7 @@ for _ in range(10):
 
 # %% Calibrate on held-out data
 found = collect_logits(model, DataLoader(validation, batch_size=500))
-calibrator = FocalTemperatureScaling().fit(found.logits, found.labels)
+calibrator = FocalTemperatureScaling().fit(found)
 print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
 
 # %% Model and calibrator as one

@@ -27,7 +27,7 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 """The smallest probability that every precision to compute in can hold."""
 
 NUMBERS = "an array of numbers"
-F = TypeVar("F", bound=Callable[..., Any])
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def namespace(*arrays: Array) -> Any:
@@ -67,7 +67,7 @@ def is_bfloat16(x: Array) -> bool:
     return str(x.dtype).removeprefix("torch.") == "bfloat16"
 
 
-def without_warnings(function: F) -> F:
+def without_warnings(function: FunctionT) -> FunctionT:
     """Silence NumPy's floating-point warnings where log(0) = -inf and exp(-inf) = 0 are meant."""
     return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")(function)
 

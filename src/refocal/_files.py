@@ -14,8 +14,6 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed anyway
     fcntl = None  # type: ignore[assignment]
 
-TEMPORARY = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}\.part", re.DOTALL)
-
 
 @contextmanager
 def replace_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -56,9 +54,10 @@ def remove_left_over(folder: Path, target: str | None = None) -> None:
 
     A run holds a lock on its temporary file, which ends with the run however that ends.
     """
+    temporary = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}\.part", re.DOTALL)
     with suppress(OSError):  # a folder that does not exist is reported where the file is made
         for entry in os.scandir(folder):
-            parts = TEMPORARY.fullmatch(entry.name)
+            parts = temporary.fullmatch(entry.name)
             if parts is not None and target in (None, parts["target"]):
                 _remove_unlocked(Path(entry.path))
 

@@ -18,7 +18,6 @@ MISSING = "missing"
 """What rows without a group are called."""
 MOST_GROUPS = 2000
 Groups = dict[str, NDArray[np.str_]]
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?")
 LABEL = "label"
 """The column of groups that has the labels of pooled rows of a multi-label model."""
 
@@ -129,7 +128,8 @@ def _without_time_of_day(text: str) -> str:
     >>> [_without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
     ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
     """
-    time = _TIME.fullmatch(text)
+    time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?")
+    time = time_of_day.fullmatch(text)
     if time is None:
         return text
     day, clock, fraction = time.groups()

@@ -14,13 +14,6 @@ from refocal.errors import ParameterError, Remedy
 
 CALIBRATOR = "refocal-calibrator"
 EVALUATION = "refocal-evaluation"
-# What the JSON files of this package are, by their field `format`.
-KINDS = {
-    CALIBRATOR: "a calibrator",
-    EVALUATION: "an evaluation",
-    "refocal-monitor": "the state of a monitor",
-    "refocal-detection-calibrator": "a calibrator of detections",
-}
 
 Place = str | os.PathLike[str]
 
@@ -47,6 +40,13 @@ def guard_output(
     Traceback (most recent call last):
     refocal.errors.ParameterError: The 'output' of apply must be ... Got 'rows/probs', which lies inside 'rows' instead.
     """
+    # What the JSON files of this package are, by their field `format`.
+    kinds = {
+        CALIBRATOR: "a calibrator",
+        EVALUATION: "an evaluation",
+        "refocal-monitor": "the state of a monitor",
+        "refocal-detection-calibrator": "a calibrator of detections",
+    }
     target = Path(output).resolve()
     for place in rows:
         if place is not None and (relation := _relation(target, os.fspath(place), is_folder)):
@@ -61,8 +61,8 @@ def guard_output(
         return
     present = _format_of(target)
     if present != kind:
-        expected = f"a new file or {KINDS[kind]}, which is replaced"
-        got = f"{os.fspath(output)!r}, which is {KINDS.get(present or '', 'a file of another kind')}"
+        expected = f"a new file or {kinds[kind]}, which is replaced"
+        got = f"{os.fspath(output)!r}, which is {kinds.get(present or '', 'a file of another kind')}"
         raise ParameterError(argument, function, expected=expected, got=got, remedy=Remedy.OVERWRITE)
 
 

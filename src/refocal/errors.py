@@ -51,6 +51,9 @@ class Remedy(Enum):
     IGNORE_INDEX = "Leave such rows out with ignore_index=."
     LABELS = "Name theirs with labels=, also a .npy file that holds them."
     CLASS_NAMES = "Give the names of all classes with class_names=."
+    CLASSES_OF_CALIBRATOR = (
+        "Read the rows with class_names=calibrator.classes_, or with classes= where they are those of a file."
+    )
     NAMED_ROWS = (
         "Names of classes are understood where the columns have names: pass Predictions.from_probabilities(…, "
         "class_names=…) in place of both, or a data frame."

@@ -207,6 +207,15 @@ def label_log_odds(xp: Any, logits: Array, labels: Array) -> Array:
     return label_against_others(xp, logits, labels)[0]
 
 
+def class_log_odds(xp: Any, logits: Array) -> Array:
+    """Log-odds of every class against all others, (..., C): log q_k - log(1-q_k), that of the top from the others."""
+    gap, is_top = gaps(xp, logits, 1.0)
+    _, log_rest, _ = shares(xp, xp.where(is_top, -xp.inf, gap))
+    log_q = gap - xp.log1p(xp.exp(log_rest))
+    q = xp.where(is_top, 0.0, xp.exp(log_q))
+    return xp.where(is_top, -log_rest, log_q - xp.log1p(-q))
+
+
 def brier_of(xp: Any, logits: Array, labels: Array) -> Array:
     """Brier score of checked rows: (1-q_y)² and the squares of the others, which share 1-q_y."""
     s, share = label_against_others(xp, logits, labels)

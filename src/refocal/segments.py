@@ -38,11 +38,6 @@ from refocal.rows import Predictions
 __all__ = ["Condition", "FeatureBias", "FoundSegments", "Segment", "find_segments"]
 
 MOST_SEGMENTS = 10
-LEAST_SCORE = -6.0
-"""Of a segment that is proposed: the other half decides, so that a weak proposal costs little (benchmarks/segments.py).
-
-From 0 on next to nothing would be proposed by chance, and fewer segments that are off would be found.
-"""
 REST = "rest"
 """What rows of no segment are called."""
 
@@ -406,6 +401,10 @@ def _best_segment(
     fields: Sequence[_Field], residual: Vector, variance: Vector, fewest: int
 ) -> tuple[list[Condition], Flags, float] | None:
     """The conditions of the highest score, the rows that they hold for, and it; None where no score is high enough."""
+    # Of a segment that is proposed: the other half decides, so that a weak proposal costs little
+    # (benchmarks/segments.py). From 0 on next to nothing would be proposed by chance, and fewer segments that are off
+    # would be found.
+    least_score = -6.0
 
     def scores(sums: Vector, n_candidates: int) -> Vector:
         """z² - 2 log M from the residual, the variance and the number of rows, (3, …), of candidates."""
@@ -416,7 +415,7 @@ def _best_segment(
 
     n_single = sum(len(field.conditions) for field in fields)
     n_pairs = sum(len(a.conditions) * len(b.conditions) for i, a in enumerate(fields) for b in fields[:i])
-    highest = LEAST_SCORE
+    highest = least_score
     best: tuple[list[Condition], Flags, float] | None = None
     terms = (residual, variance, np.ones_like(residual))
     for i, field in enumerate(fields):

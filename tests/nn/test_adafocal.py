@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from refocal.errors import ParameterError, ShapeError
-from refocal.nn import AdaFocalLoss
+from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.nn import AdaFocalLoss, collect_logits
 
 
 class Literal:
@@ -128,3 +128,20 @@ def test_a_gamma_of_0_moves_to_the_side_that_its_bin_needs():
     loss.update_bins(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([True, True, False, False]))
     assert loss.gammas[0] < -0.3
     assert loss.gammas[1] > 0.3
+
+
+def test_a_collected_validation_set_is_taken_as_it_is():
+    torch.manual_seed(0)
+    logits, labels = 4.0 * torch.randn(300, 4), torch.randint(4, (300,))
+    by_rows, by_tensors = AdaFocalLoss(n_bins=4), AdaFocalLoss(n_bins=4)
+    rows = collect_logits(torch.nn.Identity(), [(logits, labels)], progress=False)
+    by_rows.update(rows)
+    by_tensors.update(logits, labels)
+    torch.testing.assert_close(by_rows.gammas, by_tensors.gammas, rtol=1e-6, atol=0)
+    torch.testing.assert_close(by_rows.edges, by_tensors.edges, rtol=1e-6, atol=0)
+    assert not torch.equal(by_rows.gammas, AdaFocalLoss(n_bins=4).gammas)
+    assert torch.equal(rows.labels_on_device, labels)
+    with pytest.raises(ParameterError, match=r"'labels' of AdaFocalLoss.update must be left out beside Predictions"):
+        by_rows.update(rows, labels)
+    with pytest.raises(LabelError, match="'labels' of AdaFocalLoss must be a tensor"):
+        by_rows.update(logits)

@@ -291,7 +291,7 @@ def test_other_bad_input_is_named(sample):
     logits, labels = sample
     with pytest.raises(ShapeError, match=r"The 'labels' of BrierLoss must be of shape \(40,\)"):
         BrierLoss()(logits, labels[:3])
-    with pytest.raises(LabelError, match=r"must be integers. Got dtype torch.float32"):
+    with pytest.raises(LabelError, match=r"must be integers, or probabilities .*\(40, 6\). Got dtype"):
         FocalLoss()(logits, labels.float())
     with pytest.raises(ShapeError, match="floating-point"):
         FocalLoss()(labels, labels)

@@ -9,13 +9,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import logsumexp
 
 from helpers import draw_logits
 from refocal import TemperatureScaling, load
 from refocal.cli.run import run
-from refocal.errors import ParameterError
-from refocal.io import open_rows, read
-from refocal.monitor import CalibrationMonitor
+from refocal.errors import DataError, LabelError, ParameterError, Remedy
+from refocal.evaluate import evaluate
+from refocal.io import Predictions, blocks, open_rows, read
+from refocal.monitor import CalibrationMonitor, backtest
+from refocal.shift import update
 
 # The two labels, the negative one first.
 BINARY = [("1", "0"), ("2", "1"), ("1", "2"), ("no", "yes"), ("True", "False")]
@@ -114,9 +117,9 @@ def test_one_number_is_about_the_positive_class_of_the_calibrator(cli, tmp_path,
     is_positive = labels == names[1]
     expected = [log_loss(p, is_positive), log_loss(calibrated, is_positive)]
 
-    for blocks in (False, True):
-        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if blocks else "1000000000")
-        evaluation = cli("evaluate", file, "c.json", *([] if blocks else ["--resamples", 2]))
+    for in_blocks in (False, True):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if in_blocks else "1000000000")
+        evaluation = cli("evaluate", file, "c.json", *([] if in_blocks else ["--resamples", 2]))
         measured = [method["measures"]["log_loss"]["value"] for method in evaluation["methods"]]
         assert measured == pytest.approx(expected, rel=1e-5)
     monkeypatch.delenv("REFOCAL_LARGE_FILE")
@@ -205,9 +208,9 @@ def test_labels_of_columns_without_names_are_matched_with_the_classes(cli, tmp_p
     rows, p, y = three_in_a_file(tmp_path, carrier)
     columns = [THREE.tolist().index(label) for label in y]
     expected = -np.mean([np.log(p[i, column]) for i, column in enumerate(columns)])
-    for blocks in (False, True):
-        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if blocks else "1000000000")
-        evaluation = cli("evaluate", rows[0], "c.json", *rows[1:], *options, *([] if blocks else ["--resamples", 2]))
+    for in_blocks in (False, True):
+        monkeypatch.setenv("REFOCAL_LARGE_FILE", "10" if in_blocks else "1000000000")
+        evaluation = cli("evaluate", rows[0], "c.json", *rows[1:], *options, *([] if in_blocks else ["--resamples", 2]))
         assert evaluation["methods"][1]["measures"]["log_loss"]["value"] == pytest.approx(expected, rel=1e-5)
         assert evaluation["class_names"] == ["1", "2", "3"]
     monkeypatch.delenv("REFOCAL_LARGE_FILE")
@@ -389,3 +392,59 @@ def test_a_monitor_that_knew_no_names_learns_those_of_the_calibrator(cli, tmp_pa
     after = CalibrationMonitor.load("s.json")
     assert after.class_names == ("cat", "dog", "emu")
     assert after.summary().log_loss == pytest.approx(before.summary().log_loss, rel=1e-6)
+
+
+def three_from_one(n=400):
+    """Logits of the classes 1, 2, 3 and labels, of which none is 3 in the second half."""
+    logits, labels = draw_logits(n, 3, seed=3)
+    few = labels < 2
+    return logits, labels + 1, few
+
+
+@pytest.mark.parametrize("carrier", ["predictions", "blocks"])
+def test_column_numbers_that_may_be_meant_as_the_classes_are_refused(carrier):
+    logits, labels, few = three_from_one()
+    calibrator = TemperatureScaling().fit(logits, labels)
+
+    def rows(some, **options):
+        if carrier == "predictions":
+            return Predictions.from_logits(logits[some], labels[some], **options)
+        return blocks([(logits[some], labels[some])], **options)
+
+    with pytest.raises(LabelError, match=r"calibrator's classes, 1, 2, 3.*class_names=calibrator.classes_"):
+        evaluate(rows(few), {"ts": calibrator})
+    everything = np.ones(len(labels), dtype=bool)
+    by_name = evaluate(rows(everything, class_names=["1", "2", "3"]), {"ts": calibrator})
+    by_number = evaluate(rows(everything, first_label=1), {"ts": calibrator})
+    log_p = logits / calibrator.temperature_ - logsumexp(logits / calibrator.temperature_, axis=1, keepdims=True)
+    expected = -np.mean(log_p[np.arange(len(labels)), labels - 1])
+    for evaluation in (by_name, by_number):
+        assert evaluation["ts"].measures["log_loss"].value == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_backtest_and_an_update_refuse_such_labels_too():
+    logits, labels, few = three_from_one()
+    calibrator = TemperatureScaling().fit(logits, labels)
+    unnamed = Predictions.from_logits(logits[few], labels[few])
+    named = Predictions.from_logits(logits[few], labels[few], class_names=["1", "2", "3"])
+    with pytest.raises(LabelError, match="calibrator's classes"):
+        backtest([("monday", unnamed)], calibrator=calibrator)
+    with pytest.raises(LabelError, match="calibrator's classes"):
+        update(calibrator, unnamed)
+    assert backtest([("monday", named)], calibrator=calibrator).n_rows == (int(few.sum()),)
+
+
+def test_a_backtest_refuses_weights_as_a_monitor_does():
+    rows = Predictions.from_probabilities([0.2, 0.9], [0, 1], weight=[1.0, 2.0])
+    with pytest.raises(DataError, match=r"without weights, as those of a monitor. Got weights in monday"):
+        backtest([("monday", rows)])
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("mark", [-100, -1, 255])
+def test_marks_of_rows_without_a_label_have_their_remedy_also_as_text(as_text, mark):
+    logits, labels = draw_logits(60, 3, seed=4)
+    marked = np.where(np.arange(60) % 9 == 0, mark, labels)
+    with pytest.raises(LabelError, match=f"{mark} names no class") as caught:
+        TemperatureScaling().fit(logits, marked.astype(str) if as_text else marked)
+    assert caught.value.remedy is Remedy.IGNORE_INDEX

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from refocal._validation import check_integer, check_number, check_option
 from refocal.maps.chain import Step
 
-T = TypeVar("T")
+SettingT = TypeVar("SettingT")
 
 
 def option(*options: str) -> Any:
@@ -44,11 +44,11 @@ def _field(default: Any, check: Callable[..., Any]) -> Any:
     return field(default=default, metadata={"check": check})
 
 
-def fitted(kind: type[Step], name: str, read: Callable[[Any], T], doc: str, default: Any = None) -> T:
+def fitted(kind: type[Step], name: str, read: Callable[[Any], SettingT], doc: str, default: Any = None) -> SettingT:
     """A fitted attribute, read from a parameter of the first step of this kind in the chain; else from the default.
 
     >>> from refocal.calibrators import EnsembleTemperatureScaling
     >>> EnsembleTemperatureScaling.temperature_.__doc__
     'T of the first member.'
     """
-    return cast(T, property(lambda calibrator: read(calibrator.chain_.find(kind, name, default)), doc=doc))
+    return cast(SettingT, property(lambda calibrator: read(calibrator.chain_.find(kind, name, default)), doc=doc))

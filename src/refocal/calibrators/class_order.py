@@ -10,9 +10,10 @@ import numpy as np
 
 from refocal._arrays import Array, Indices, in_library_of
 from refocal._groups import Groups
+from refocal.errors import LabelError, Remedy
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key
+from refocal.rows.labels import LabelRule, label_key
 
 if TYPE_CHECKING:
     from refocal.calibrators._base import Calibrator
@@ -41,6 +42,32 @@ def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, functi
     """The positions of the calibrator's classes among the columns of rows; None where these are in its order."""
     source = rows.source if hasattr(rows, "source") else rows.reader.source
     return order_of_columns(calibrator, rows.class_names, function, swapped=source.swapped)
+
+
+def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> None:
+    """Refuse column numbers of rows without names that could all be meant as the calibrator's classes.
+
+    Rows of the classes 1, 2, 3 that were read without these names, and happen to have no label 3, have the second
+    column for a label 1, which was meant as the first class.
+    """
+    wanted = named_classes(calibrator)
+    if rows.class_names is not None or wanted is None:
+        return
+    keys = _numbered([label_key(name) for name in wanted])
+    if {*keys} == {*range(len(keys))}:  # columns without names are then known by their numbers
+        return
+    rule = LabelRule(len(wanted), tuple(wanted), function=function)
+    label_map = rows.label_map if hasattr(rows, "label_map") else rows.reader
+    counts_from = 0 if label_map is None else label_map.first_label
+    if not rule.needs_distinct or counts_from:  # said by the caller: numbers of columns are meant
+        return
+    labels = np.unique(rows.labels).tolist() if hasattr(rows, "labels") else rows.distinct_labels()
+    names = rule.columns_by_name()
+    if any(label_key(label) not in names for label in labels):
+        return
+    expected = f"read with the calibrator's classes, {', '.join(wanted)}"
+    got = "column numbers of rows without names, all of which are names of these classes too"
+    raise LabelError("labels", function, expected=expected, got=got, remedy=Remedy.CLASSES_OF_CALIBRATOR)
 
 
 def order_of_columns(

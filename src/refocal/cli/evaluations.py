@@ -191,7 +191,8 @@ def evaluate(
         known = called_classes(next(iter(fitted.values())))
     if known is not None and not rows.multi_label:
         reading["classes"] = known
-    in_memory = "--resamples" if resamples is not None else "--seed" if seed is not None else ""
+    needs_memory = {"--resamples": resamples, "--seed": seed, "--features": features}
+    in_memory = next((option for option, value in needs_memory.items() if value is not None), "")
     with (
         progress("reading") as update,
         read_or_open(test, "measuring", update, blocks, reading, in_memory) as (read, in_blocks),

@@ -20,7 +20,6 @@ from refocal._json import to_json
 IS_JSON = ContextVar("IS_JSON", default=False)
 # Columns of a comparison that a narrow terminal does without, the first one first.
 DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
-DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
 
 
 def out() -> Console:
@@ -83,6 +82,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
+    dropped_of_two = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
     from refocal.evaluate.provenance import READ
     from refocal.evaluate.standards import READING, standards_table
     from refocal.evaluate.summary import group_table, group_verdict
@@ -94,7 +94,7 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     is_two = evaluation.positive is not None
     if is_two:  # a wrong mean is the first thing to know
         say(verdict)
-    dropped = DROPPED_OF_TWO if is_two else DROPPED
+    dropped = dropped_of_two if is_two else DROPPED
     print_table(rows[0].headings, [row.cells for row in rows], dropped, bold=chosen)
     say(*([] if is_two else [verdict]), refocal.evaluate.recommendation(evaluation))
     standards = standards_table(evaluation)

@@ -43,6 +43,7 @@ REMEDIES = {
     Remedy.IGNORE_INDEX: "Leave such rows out with --ignore-index.",
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
+    Remedy.CLASSES_OF_CALIBRATOR: "",
     Remedy.NAMED_ROWS: "",
     Remedy.READ_PREDICTIONS: "",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",

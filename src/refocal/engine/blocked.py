@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from refocal._arrays import SMALLEST, Indices, Vector, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.cache import Cache
-from refocal.engine.dataset import Dataset, sample_rows, weight_unit
+from refocal.engine.dataset import AnswerT, Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.protocol import Summed
 from refocal.engine.sampling import (
@@ -40,8 +40,6 @@ from refocal.rows import RawRows, RowReader
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
-
-T = TypeVar("T")
 
 START_ROWS = 2_000
 """The most rows of the sample that Newton's method starts with, which are sent from other machines."""
@@ -128,11 +126,18 @@ class BlockedDataset(Dataset):
     def reader(self) -> RowReader:
         """How raw rows are read; where labels could be names or column numbers, one pass over all of them tells."""
         if self._reader.needs_labels:
-            collect = Pass(_labels_of, _RawLabels.merge, of_raw_rows=True)  # type: ignore[arg-type]
-            result, _ = self.go_through(collect)
-            labels = _RawLabels(set(), set()) if result.answer is None else result.answer
+            labels = self._raw_labels()
             self._reader = self._reader.with_labels(labels.distinct, has_one_column=labels.n_axes == {1})
         return self._reader
+
+    def distinct_labels(self) -> set[Any]:
+        """The distinct labels as they came, by a pass over all rows."""
+        return self._raw_labels().distinct
+
+    def _raw_labels(self) -> _RawLabels:
+        collect = Pass(_labels_of, _RawLabels.merge, of_raw_rows=True)  # type: ignore[arg-type]
+        result, _ = self.go_through(collect)
+        return _RawLabels(set(), set()) if result.answer is None else result.answer
 
     def described(self) -> str:
         """What is read and how it is understood, in one line."""
@@ -315,10 +320,10 @@ class BlockedDataset(Dataset):
         sample = block_of(self._start.sample, self._start.frequent, n_rows, self._start.n_used)
         return _limited(sample, self.floor, self._unit)
 
-    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+    def look(self, question: Callable[[Block], AnswerT], n_rows: int) -> AnswerT:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)
-        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit, self._frequent))
+        answer: AnswerT = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit, self._frequent))
         return answer
 
 

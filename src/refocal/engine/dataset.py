@@ -16,7 +16,7 @@ from refocal.engine.protocol import Summed
 if TYPE_CHECKING:
     from refocal.engine.block import Block
 
-T = TypeVar("T")
+AnswerT = TypeVar("AnswerT")
 
 SAMPLE_ROWS = 100_000
 """The most rows of the sample on which a grid is evaluated first."""
@@ -85,7 +85,7 @@ class Dataset(ABC):
         """About `n_rows` of the rows, or fewer, in memory."""
 
     @abstractmethod
-    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+    def look(self, question: Callable[[Block], AnswerT], n_rows: int) -> AnswerT:
         """The result of a function of `n_rows` of the rows, computed where they are stored."""
 
     def condensed(self, unit: float, fine: int = FINE_BINS) -> Dataset:

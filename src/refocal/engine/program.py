@@ -120,9 +120,11 @@ _CACHE: dict[int, _Compiled] = {}
 
 def _compiled(chain: Chain) -> _Compiled:
     """The programs of a chain, which is frozen, compiled once: predicting a single row takes less time than that."""
+    # What the kernels of the CPU and of the GPU support.
+    simple_steps = C_STEPS - {Opcode.MATRIX}
     key = id(chain)
     if key not in _CACHE:
-        simple = _end_of(chain, SIMPLE_STEPS)
+        simple = _end_of(chain, simple_steps)
         _CACHE[key] = _Compiled(simple, _end_of(chain, C_STEPS), _mixture_program(chain))
         weakref.finalize(chain, _CACHE.pop, key, None).atexit = False
     return _CACHE[key]
@@ -136,12 +138,6 @@ OUTPUT_STEPS = frozenset({Opcode.CONFIDENCE, Opcode.TWO_CLASSES, Opcode.REWEIGHT
 
 C_STEPS = SCORE_STEPS | {Opcode.FOCAL} | OUTPUT_STEPS
 """What the C engine supports in a chain without mixtures."""
-
-SIMPLE_STEPS = C_STEPS - {Opcode.MATRIX}
-"""What the kernels of the CPU and of the GPU support."""
-
-MEMBER_STEPS = C_STEPS | {Opcode.ONE_VS_REST, Opcode.UNIFORM}
-"""What the C engine supports within a member of a mixture."""
 
 
 MATRIX_CLASSES = 128
@@ -165,12 +161,14 @@ def _mixture_program(chain: Chain) -> Program | None:
 
     None where there is no mixture, or where a member has a step that the C engine does not support.
     """
+    # What the C engine supports within a member of a mixture.
+    member_steps = C_STEPS | {Opcode.ONE_VS_REST, Opcode.UNIFORM}
     if not chain.steps or not isinstance(mixture := chain.steps[-1], Mixture):
         return None
     instructions: list[Instruction] = []
     for member, weight in zip(mixture.members, mixture.weights, strict=True):
         steps = member.steps if isinstance(member, Chain) else (member,)
-        of_member = _supported_end(steps, MEMBER_STEPS)
+        of_member = _supported_end(steps, member_steps)
         if len(of_member) < len(steps):
             return None
         instructions += of_member

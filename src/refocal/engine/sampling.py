@@ -38,7 +38,9 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     """Well-mixed integers, one per row, each computed from its row alone.
 
     Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
-    `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done.
+    `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done. What does
+    not change the probabilities of a row does not change its key: its columns less the first of them are what counts,
+    rounded, so that last digits have no say either.
     """
     n_key_columns = 8
     zero_margin = 1e-3  # zeros are raised to `lowest` up to rounding; the next log-probability is log 2 above it
@@ -50,9 +52,10 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     keys: Keys = labels
     earlier: list[Vector] = []
     is_repetitive = np.zeros(block.n_rows, dtype=np.bool_)
+    first = _finite(_without_zeros(block.logits[:, 0], least))
     for column in columns:
         values = _without_zeros(block.logits[:, column], least)
-        keys = _mixed(keys ^ _bits(values))
+        keys = _mixed(keys ^ _bits(_rounded(values - first)))
         if block.n_classes > n_key_columns:
             for other in earlier:
                 is_repetitive |= values == other
@@ -61,7 +64,8 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     for part in row_blocks(len(repetitive), block.n_classes):
         rows = repetitive[part]
         all_columns = _without_zeros(block.take(rows).logits, least)
-        keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(all_columns))
+        differences = _rounded(all_columns - first[rows, None])
+        keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(differences))
     # A label enters the first hash next to the last bits of a number: rows of two labels whose numbers differ by
     # rounding could have the same key. The last bits, which hardly change the order of keys, keep labels apart.
     with_labels: Keys = (keys & ~label_bits) | (labels & label_bits)
@@ -73,6 +77,18 @@ def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:
     values: NDArray[np.float64] = to_numpy(logits).astype(np.float64)
     values[values <= least] = -np.inf
     return values
+
+
+def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logits to take differences from: 0 in the place of those that are infinite."""
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _rounded(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Differences of logits without their last digits; a negative zero becomes a zero."""
+    rounding = 1e-6
+    with np.errstate(over="ignore"):
+        return np.round(differences / rounding) + 0.0
 
 
 def _bits(values: NDArray[np.float64]) -> Keys:

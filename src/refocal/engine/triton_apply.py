@@ -29,7 +29,6 @@ IS_OFFSET = tl.constexpr(int(Opcode.OFFSET))
 IS_FOCAL = tl.constexpr(int(Opcode.FOCAL))
 IS_CONFIDENCE = tl.constexpr(int(Opcode.CONFIDENCE))
 IS_TWO_CLASSES = tl.constexpr(int(Opcode.TWO_CLASSES))
-IS_REWEIGHT = tl.constexpr(int(Opcode.REWEIGHT))
 MAX_WHOLE = 1 << 14
 """Classes of the longest row that a program keeps in its registers."""
 

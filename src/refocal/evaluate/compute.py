@@ -15,7 +15,7 @@ from refocal._arrays import as_floating
 from refocal._clusters import as_clusters
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
-from refocal.calibrators.class_order import InOrder, order_for
+from refocal.calibrators.class_order import InOrder, check_labels, order_for
 from refocal.calibrators.description import is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
@@ -318,6 +318,7 @@ def _usable(
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
                     raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
                 order_for(calibrator, about, "evaluate")
+                check_labels(calibrator, about, "evaluate")
             usable[name] = calibrator
     return usable
 

@@ -14,9 +14,6 @@ from refocal.metrics import METRICS
 
 __all__ = ["Check", "check_requirements"]
 
-OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([\w.+-]+?)\s*(%?)\s*")
-
 
 class Check(NamedTuple):
     """A requirement, whether the method shown in detail meets it, and the sentence that says so.
@@ -43,6 +40,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     >>> [check.passed for check in check_requirements(found, ["ece < 2%", "log_loss <= ts", "accuracy > 0.99"])]
     [True, True, False]
     """
+    operators = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
     checks = []
     for text, measure, sign, target, percent in parse_requirements(requirements):
         metric = METRICS[measure]
@@ -57,7 +55,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
         required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
         said = f"{metric.label} {metric.with_unit(measured)} of {evaluation.chosen}; {required}"
         compared = (abs(measured), abs(limit)) if metric.signed else (measured, limit)
-        checks.append(Check(text, OPERATORS[sign](*compared), said))
+        checks.append(Check(text, operators[sign](*compared), said))
     return checks
 
 
@@ -67,10 +65,11 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
     >>> parse_requirements(["ece < 2%,log_loss<=ts"])
     [('ece < 2%', 'ece', '<', '2', '%'), ('log_loss<=ts', 'log_loss', '<=', 'ts', '')]
     """
+    form = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([\w.+-]+?)\s*(%?)\s*")
     parsed = []
     known = tuple(name for name, metric in METRICS.items() if metric.shown != "no")
     for text in ",".join(requirements).split(",") if requirements else ():
-        parts = FORM.fullmatch(text)
+        parts = form.fullmatch(text)
         if parts is None:
             expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))

@@ -233,6 +233,10 @@ def _why_nothing(evaluation: Evaluation) -> str:
 
 def remarks(evaluation: Evaluation) -> list[str]:
     """Problems of the evaluation and of methods that failed, one per line."""
+    about_intervals = (
+        "ECE is measured too high on few rows, and its intervals allow for that: the measured value may lie at their "
+        "upper end or above it."
+    )
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if _are_guessing(evaluation) and not evaluation.recommended:
         said.insert(0, f"No method helps: {GUESSED}.")
@@ -252,7 +256,7 @@ def remarks(evaluation: Evaluation) -> list[str]:
             "rows that the methods were fitted on: nothing is known about their probabilities."
         )
     if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
-        said.append(INTERVALS)
+        said.append(about_intervals)
     return said
 
 
@@ -281,12 +285,6 @@ def _rows_or_labels(evaluation: Evaluation) -> str:
 def _are_guessing(evaluation: Evaluation) -> bool:
     """Whether no method is better than guessing."""
     return all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods)
-
-
-INTERVALS = (
-    "ECE is measured too high on few rows, and its intervals allow for that: the measured value may lie at their upper "
-    "end or above it."
-)
 
 
 def test_of_ece(tested: Mapping[str, PairedDifference]) -> PairedDifference:

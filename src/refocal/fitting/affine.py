@@ -94,9 +94,6 @@ class Accuracy(NamedTuple):
 
 
 TIGHT = Accuracy(Tolerance(gain=1e-8, rounding=1e-7, max_steps=200))
-# For fits that only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path, which
-# would end other fits elsewhere within their tolerance.
-COARSE = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
 # Until nothing is gained but rounding.
 EXACT = Accuracy(Tolerance(gain=1e-18, rounding=1e-13, max_steps=1_000), in_double=True)
 
@@ -431,13 +428,16 @@ def out_of_fold(
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
     """
+    # These fits only help to choose: at most 1e-5 of log-loss are lost. Another preconditioner takes another path,
+    # which would end other fits elsewhere within their tolerance.
+    coarse = Accuracy(Tolerance(gain=1e-6, rounding=1e-7, max_steps=200), curvature_rows=2_000)
     first_row, _ = as_floating(rows.logits[:1], "logits", "fit")
     device = array_api_compat.device(first_row)
     xp = namespace(rows.logits)
     scores: list[Array] = [xp.empty(rows.logits.shape, dtype=first_row.dtype, device=device) for _ in recipes]
     shared = None if temperature is None else FeatureKey(recipes[0].kind, temperature)
     for split in _splits(rows, fold, shared):
-        scalings = fit_scalings(split.others, recipes, COARSE, temperature=temperature, starts=starts)
+        scalings = fit_scalings(split.others, recipes, coarse, temperature=temperature, starts=starts)
         index = in_library_of(rows.logits, split.places)
         for of_recipe, scaling in zip(scores, scalings, strict=True):
             of_recipe[index] = _scores(rows.logits[index], split.held_out, scaling)
@@ -511,7 +511,8 @@ def random_folds(rows: Block, n_folds: int, seed: int) -> Indices:
 class _ValueOrder(NamedTuple):
     """An order of rows that neither the order they are given in, nor that of classes, nor last digits decide on.
 
-    The rows of a class are in the order of their log-loss, and the classes in that of their total log-loss.
+    The rows of a class are in the order of their log-loss, equal ones in that of their weights, and the classes in that
+    of their total log-loss.
     """
 
     rank: NDArray[Any]
@@ -535,7 +536,7 @@ def _order_of_values(rows: Block) -> _ValueOrder:
     if not steps.all():
         place = np.empty(rows.n_rows, dtype=np.int64)
         place[by_loss] = np.append(0, np.cumsum(steps))
-        by_loss = np.lexsort([_mixed_gaps(rows, rank_of_class), place])
+        by_loss = np.lexsort([rows.weights, _mixed_gaps(rows, rank_of_class), place])
     return _ValueOrder(rank, by_loss[np.argsort(rank[by_loss], kind="stable")])
 
 
@@ -547,4 +548,6 @@ def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
     largest = 1e8  # gaps above it are masks, as infinite ones are
     gap = xp.where(gap > largest, 0.0, gap)
     factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
-    return np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
+    mixed = np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
+    rounding = 1e-6  # last digits have no say
+    return np.round(mixed / rounding)

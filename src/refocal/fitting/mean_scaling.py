@@ -28,9 +28,6 @@ from refocal.fitting.affine import EXACT, TIGHT, Features, Recipe, Scaling
 from refocal.fitting.stacking import weights_of_scores
 from refocal.maps.steps import features, keep_top
 
-FIXED = ("temperature", "none", "shares")
-"""The members that are not fitted by a ridge."""
-
 
 class WeightSettings(NamedTuple):
     """How the weights are found; settled on real data sets and networks (benchmarks/results/arena.md)."""
@@ -109,11 +106,13 @@ class Members:
     """The members of the mean: their fits to all rows, and their scores (N, C) for rows left out."""
 
     def __init__(self, rows: Block, temperature: float, fold: Indices) -> None:
+        # The members that are not fitted by a ridge.
+        fixed = ("temperature", "none", "shares")
         self.rows = rows
         self.temperature = temperature
         self.fold = fold
         self.recipes = recipes_for(rows.n_rows, rows.n_classes)
-        self.names = (*FIXED, *(recipe.name for recipe in self.recipes))
+        self.names = (*fixed, *(recipe.name for recipe in self.recipes))
         self._z = _features(rows, temperature)
         self.scalings = list(affine.fit_scalings(rows, self.recipes, TIGHT, temperature=temperature))
         scores = affine.out_of_fold(rows, self.recipes, fold, temperature=temperature, starts=self.scalings)

@@ -39,8 +39,6 @@ LogOddsCurve = Callable[[Vector], Vector]
 
 # Half of Platt's pseudo-count, which is 1: the curve behind the mean has no such targets.
 PSEUDO_COUNT = 0.5
-# The pseudo-counts of all weights together, in rows: settled on real data sets (benchmarks/results/arena.md).
-WEIGHT_ROWS = 0.5
 
 
 def fit_members(x: Vector, is_class: Flags, weight: Vector) -> list[LogOddsCurve]:
@@ -62,7 +60,6 @@ def fit_members(x: Vector, is_class: Flags, weight: Vector) -> list[LogOddsCurve
 
 
 MEMBERS = ("line", "beta", "probability", "quadratic", "isotonic", "none")
-NONE_ALONE = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 def fit_beta_line(s: Vector, target: Vector, weight: Vector) -> LogOddsCurve:
@@ -153,12 +150,13 @@ class MeanCurve(NamedTuple):
 
     def of(self, members: MemberProbabilities) -> Vector:
         """The log-odds behind it (N,), where no calibration is the last member."""
+        none_alone = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
         eta = members.mean_log_odds(self.weights)
         if self.curve is not None:
             eta = Splines(self.curve.knots, eta).at(self.curve.theta)
         if self.share_uncalibrated == 0.0:
             return eta
-        both = MemberProbabilities.of(np.stack([eta, members.mean_log_odds(NONE_ALONE)]))
+        both = MemberProbabilities.of(np.stack([eta, members.mean_log_odds(none_alone)]))
         return both.mean_log_odds(np.array([1.0 - self.share_uncalibrated, self.share_uncalibrated]))
 
 
@@ -222,9 +220,11 @@ def fit_mean(
     ratio of two likelihoods to the power of β. Where the rows leave open whether calibration helps, the probabilities
     are halfway between.
     """
+    # The pseudo-counts of all weights together, in rows: settled on real data sets (benchmarks/results/arena.md).
+    weight_rows = 0.5
     smallest = 1e-300
     log_p = np.log(np.maximum(members.of_label(is_class), smallest))
-    pseudo_counts = np.full(len(log_p), WEIGHT_ROWS / len(log_p))
+    pseudo_counts = np.full(len(log_p), weight_rows / len(log_p))
     weights = weights_of_probabilities(log_p, weight, pseudo_counts, None if similar is None else similar.weights)
     eta = members.mean_log_odds(weights)
     curve = fit_curve(eta, is_class, weight, None if similar is None else similar.curve)

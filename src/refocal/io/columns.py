@@ -25,16 +25,11 @@ from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import label_key
 
-LABELS = ("labels", "label")
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
 SAY_LOGITS = ("logit", "logits", "log_odds")
-# Beginnings of names that say that columns are scores of classes, but not which.
-SAY_SCORES = ("score", "scores", "class", "pred", "output")
 ONE_COLUMN = (*SAY_PROBABILITIES[:4], "logit", "log_odds")
 """Names of a single column or array for two classes."""
-_COUNTS_ROWS = re.compile(r"|(.*_)?(id|ids|uid|uuid|idx|index)|unnamed: \d+|__index_level_\d+__", re.IGNORECASE)
-WEIGHTS = ("weight", "weights", "sample_weight")
 
 
 class Contents:
@@ -136,16 +131,17 @@ class Columns:
 
 def choose(contents: Contents, query: Query) -> Columns:
     """The names of the arrays or columns that hold the values and the labels."""
+    usual_labels = ("labels", "label")
     pairs = query.several and contents.is_table
     for name in (None if pairs else query.labels, query.weight, *query.groups):
         if name is not None:
             known_name(contents, name)
     if pairs:
         return _pairs(contents, query)
-    usual = (name for name in LABELS if name in contents.names and name != query.values)
+    usual = (name for name in usual_labels if name in contents.names and name != query.values)
     labels = query.labels or (None if contents.is_anonymous else next(usual, None))
     if query.several:
-        labels = known_name(contents, labels or LABELS[0])
+        labels = known_name(contents, labels or usual_labels[0])
     if not contents.names:
         raise _which(contents, [])
     columns = Columns(tuple(contents.names), (), False, (labels,) if labels else (), None)
@@ -360,12 +356,14 @@ def _by_beginning(candidates: Sequence[str]) -> dict[str, list[str]]:
 
 def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
     """The columns whose beginning says that they are scores, or that all have in common."""
+    # Beginnings of names that say that columns are scores of classes, but not which.
+    say_scores = ("score", "scores", "class", "pred", "output")
     groups = _by_beginning(candidates)
     plain = [name for name in groups if name.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
     if query.input is not None and len(plain) > 1:
         stated = "probabilities" if query.input == "probabilities" else "logits"
         plain = [name for name in plain if _said(name) == stated]
-    plain = plain or [name for name in groups if name.lower() in SAY_SCORES]
+    plain = plain or [name for name in groups if name.lower() in say_scores]
     if len(plain) > 1:
         raise _which(contents, [name for beginning in plain for name in groups[beginning]])
     if plain:
@@ -437,7 +435,9 @@ def could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) ->
     Beside scores that are whole numbers themselves, `also_whole`, whole numbers may be scores as well. Zeros alone may
     be the logits of a class that the others are compared with.
     """
-    if _COUNTS_ROWS.fullmatch(name) or name.lower() in WEIGHTS:
+    usual_weights = ("weight", "weights", "sample_weight")
+    counts_rows = re.compile(r"|(.*_)?(id|ids|uid|uuid|idx|index)|unnamed: \d+|__index_level_\d+__", re.IGNORECASE)
+    if counts_rows.fullmatch(name) or name.lower() in usual_weights:
         return False
     numbers = _numbers(cells)
     if numbers is None:

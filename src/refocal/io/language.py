@@ -24,7 +24,7 @@ from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.io.tables import JsonTable
 from refocal.rows import Predictions
 
-T = TypeVar("T")
+LineT = TypeVar("LineT")
 
 TAILS = ("power law", "uniform")
 # Exponents of a tail that are tried; far more than enough for k = 1, where p falls as j^-a.
@@ -294,7 +294,7 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
     return _read_lines(path, tokens, "'choices' with 'logprobs'; ask the server for them")
 
 
-def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
+def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], LineT], expected: str) -> list[LineT]:
     """The results of a function for each line, which is a JSON object."""
     items = []
     for i, row in enumerate(JsonTable(os.fspath(path)).rows()):

@@ -33,8 +33,6 @@ from refocal.rows.predictions import unit
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
-KINDS = ("confidence", "top_label")
-
 
 def expected_calibration_error(
     y_true: Any,
@@ -65,10 +63,11 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
     0.25
     """
+    kinds = ("confidence", "top_label")
     function = "expected_calibration_error"
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     check_binning(n_bins, strategy, function, norm)
-    check_option(kind, KINDS, "kind", function)
+    check_option(kind, kinds, "kind", function)
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
 
 

@@ -11,12 +11,6 @@ from scipy.stats import t as student
 
 from refocal.monitor.history import History, Period, WindowSummary, summary_of
 
-# The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
-PRESENT_ROWS = 1_000
-PRESENT_PERIODS = 10
-# A refit on fewer rows, even if it is shrunk towards the calibrator in use, is as likely to harm as to help.
-LEAST_ROWS = 200
-
 
 class Advice(NamedTuple):
     """The advice, "recalibrate", "watch", "keep" or "wait", and the reason in a sentence.
@@ -58,10 +52,13 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     rows are independent. Correcting a mean lowers the log-loss of as many new rows by about (z² - 1)/2 together, where
     1 is the price of estimating it.
     """
+    # The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
+    least_rows = 1_000
+    least_periods = 10
     labelled = [period for period in periods if period.n > 0]
     chosen: list[Period] = []
     for period in reversed(labelled):
-        if len(chosen) >= PRESENT_PERIODS and sum(each.n for each in chosen) >= PRESENT_ROWS:
+        if len(chosen) >= least_periods and sum(each.n for each in chosen) >= least_rows:
             break
         chosen.insert(0, period)
     window = summary_of(chosen, level, independent=independent)
@@ -88,6 +85,8 @@ def _z(periods: list[Period], stream: str) -> float:
 
 def advise(history: History, alpha: float, smallest_shift: float, level: float, compared: tuple[str, str]) -> Advice:
     """What to do now: an alarm says that something has changed, the last periods what is off today."""
+    # A refit on fewer rows, even if it is shrunk towards the calibrator in use, is as likely to harm as to help.
+    least_rows = 200
     now = present_state(history.periods, level, independent=history.independent)
     if now is None:
         return Advice("wait", "No labels yet.")
@@ -112,8 +111,8 @@ def advise(history: History, alpha: float, smallest_shift: float, level: float, 
         return Advice("keep", f"{raised}, but nothing is clearly off now: {seen}. If it was dealt with, restart.")
     if shift < smallest_shift:
         return Advice("keep", f"The calibration has changed, but by too little to matter: {seen}. {raised}.")
-    if window.n < LEAST_ROWS:
-        return Advice("watch", f"{raised}; {seen}. With {LEAST_ROWS} labelled rows a recalibration would pay.")
+    if window.n < least_rows:
+        return Advice("watch", f"{raised}; {seen}. With {least_rows} labelled rows a recalibration would pay.")
     means = (
         "shift the intercept" if abs(now.z_slope) <= now.threshold else "refit, shrunk towards the calibrator in use"
     )

@@ -25,9 +25,6 @@ from refocal.rows import Predictions
 from refocal.shift.correction import Correction
 from refocal.shift.rows import SMALLEST_LOG_P, labels_of, log_probabilities
 
-FEWEST_BATCHES = 10
-"""Of fewer batches nothing is recommended but to keep the calibrator."""
-
 
 @dataclass(frozen=True)
 class PolicyResult:
@@ -177,6 +174,9 @@ def _read(period: str, rows: Predictions, calibrator: Calibrator | None, functio
     if not isinstance(rows, Predictions):
         expected = "pairs of a period and Predictions"
         raise DataError("batches", function, expected=expected, got=f"a {type(rows).__name__}")
+    if rows.weight is not None:
+        expected = "of rows without weights, as those of a monitor"
+        raise DataError("batches", function, expected=expected, got=f"weights in {period}")
     if calibrator is not None:
         return Batch(period, log_probabilities(calibrator, rows, function), labels_of(calibrator, rows, function))
     values: Matrix = np.asarray(to_numpy(rows.as_log_probabilities().values), dtype=np.float64)
@@ -205,10 +205,12 @@ def _mean_difference(difference: Any, n: Any, level: float) -> Interval:
 
 def _recommendation(results: list[PolicyResult], n_batches: int) -> tuple[str, str]:
     """The policy to use, and why."""
+    # Of fewer batches nothing is recommended but to keep the calibrator.
+    fewest_batches = 10
     best = results[0]
     keep = next(result for result in results if result.name == "keep")
-    if n_batches < FEWEST_BATCHES:
-        return "keep", f"{n_batches} batches are too few to tell; {FEWEST_BATCHES} are needed."
+    if n_batches < fewest_batches:
+        return "keep", f"{n_batches} batches are too few to tell; {fewest_batches} are needed."
     change = 100.0 * (best.log_loss / keep.log_loss - 1.0)
     said = f"{best.name}: log-loss {best.log_loss:.4f}, {change:+.2f} % to keeping the calibrator ({keep.log_loss:.4f})"
     if best.name == "keep":

@@ -32,13 +32,6 @@ N_BINS = 10
 """The bins of equal width of the ECE."""
 # The number of periods kept individually.
 MOST_OPEN = 60
-# The number of entries for older, closed periods.
-MOST_OLD = 20
-# Classes have streams of their own up to this number, and so have groups; a state stays small.
-MOST_CLASSES = 30
-MOST_GROUPS = 40
-# Log-odds beyond this count as this in the slope.
-LARGEST_LOG_ODDS = 12.0
 LARGEST_LOG_E = 700.0
 # Intervals by the scatter of periods need some of them.
 LEAST_PERIODS = 5
@@ -72,7 +65,9 @@ class ScoreScale:
 
 def log_odds_of(p: Vector) -> Vector:
     """The log-odds of probabilities, bounded."""
-    smallest = math.exp(-LARGEST_LOG_ODDS)
+    # Log-odds beyond this count as this in the slope.
+    largest = 12.0
+    smallest = math.exp(-largest)
     p = np.clip(p, smallest, 1.0 - smallest)
     return np.log(p) - np.log1p(-p)
 
@@ -83,6 +78,8 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
     Streams: the mean of all rows; the slope, g = (η - mean η) / 2 sd within ±1 of the log-odds η; high scores, more
     than a standard deviation above the mean; each class of several; each group.
     """
+    # Classes have streams of their own up to this number, and so have groups; a state stays small.
+    most_classes = 30
     p, happened = rows.confidence()
     residual = happened - p
     variance = p * (1.0 - p)
@@ -94,7 +91,7 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
         "shape/slope": _weighted(slope, residual, variance),
         "shape/high scores": _weighted(high, residual, variance),
     }
-    if 2 < rows.n_classes <= MOST_CLASSES:
+    if 2 < rows.n_classes <= most_classes:
         for label in range(rows.n_classes):
             p_class, is_class = rows.event(label)
             name = f"class/{rows.name_of(label)}"
@@ -470,9 +467,10 @@ class History:
 
     def _within_limits(self, sums: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """The sums without those of further groups than a test has room for."""
+        most_groups = 40
         known = [name for name in self.test.streams if name.startswith("group/")]
         new = [name for name in sums if name.startswith("group/") and name not in self.test.streams]
-        left_out = {*new[max(MOST_GROUPS - len(known), 0) :]}
+        left_out = {*new[max(most_groups - len(known), 0) :]}
         return {name: pair for name, pair in sums.items() if name not in left_out}
 
     def _note(self, key: Key, alpha: float) -> None:
@@ -580,8 +578,10 @@ def summary_of(periods: list[Period], level: float, *, independent: bool = True)
 
 
 def _shortened(old: list[Period]) -> list[Period]:
-    """At most MOST_OLD entries: the two neighbours with the fewest rows are joined until then."""
-    while len(old) > MOST_OLD:
+    """A limited number of entries: the two neighbours with the fewest rows are joined until then."""
+    # The number of entries for older, closed periods.
+    most_old = 20
+    while len(old) > most_old:
         at = min(range(len(old) - 1), key=lambda i: old[i].n + old[i + 1].n)
         old[at : at + 2] = [old[at].plus(old[at + 1])]
     return old

@@ -42,7 +42,6 @@ from refocal.rows.scores import as_scores, column_names
 
 FORMAT = "refocal-monitor"
 VERSION = 2
-MAX_BYTES = 64 << 20
 WAITING = ".waiting.npz"
 
 
@@ -469,6 +468,7 @@ class CalibrationMonitor:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationMonitor:
         """Read what `save` wrote; invalid contents are refused with a reason."""
+        most_bytes = 64 << 20
 
         def build_both(data: Any) -> CalibrationMonitor:
             made = cls.from_dict(data)
@@ -485,7 +485,7 @@ class CalibrationMonitor:
                 warn(InputWarning(lost, function="CalibrationMonitor.load"))
             return made
 
-        return read_json(path, build_both, what="a monitor", max_bytes=MAX_BYTES)
+        return read_json(path, build_both, what="a monitor", max_bytes=most_bytes)
 
     def __repr__(self) -> str:
         n_rows = sum(each.n for each in self.history())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import array_api_compat.torch as xp
 import numpy as np
@@ -11,11 +11,12 @@ from torch import Tensor
 
 from refocal._arrays import Array, to_numpy
 from refocal._validation import check_integer, check_number
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.losses import focal_of
 from refocal.maps.row import softplus
 from refocal.metrics.bins import rank
 from refocal.nn.losses import Loss, LossBatch
+from refocal.rows import Predictions
 
 
 class AdaFocalLoss(Loss):
@@ -55,9 +56,19 @@ class AdaFocalLoss(Loss):
         switch: float = 0.2,
         lowest: float = -2.0,
         highest: float = 20.0,
-        **options: Any,
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        validate: bool | None = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(
+            weight=weight,
+            label_smoothing=label_smoothing,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            validate=validate,
+        )
         name = type(self).__name__
         self.n_bins = check_integer(n_bins, "n_bins", name)
         self.rate = check_number(rate, "rate", name, least=0.0)
@@ -69,9 +80,22 @@ class AdaFocalLoss(Loss):
         self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)
 
     @torch.no_grad()
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Move the γ by a validation set: its logits and labels, in the shapes that the loss takes."""
-        batch = self._batch(logits, labels)
+    def update(self, logits: Tensor | Predictions, labels: Tensor | None = None) -> None:
+        """Move the γ by a validation set: `update(collect_logits(model, validation))`, or its logits and labels.
+
+        These have the shapes that the loss takes.
+        """
+        if isinstance(logits, Predictions):
+            if labels is not None:
+                name = f"{type(self).__name__}.update"
+                raise ParameterError("labels", name, expected="left out beside Predictions", got="labels")
+            rows = logits.as_probabilities()
+            self.update_bins(torch.as_tensor(rows.top[0]), torch.as_tensor(rows.top[1]))
+            return
+        batch = self._batch(logits, cast(Tensor, labels))  # which refuses None
+        if batch.is_soft:
+            name = f"{type(self).__name__}.update"
+            raise LabelError("labels", name, expected="integers, one for each row", got="soft targets")
         _, confidence, correct = batch.predicted()
         self.update_bins(confidence[batch.kept], correct[batch.kept])
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, Self
 
 import array_api_compat.torch as xp
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,15 +15,17 @@ from refocal.engine.apply import apply_on_gpu
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
 from refocal.maps.row import normalised, spoiled
+from refocal.nn.operator import HostChain, calibrate, chain_of, structure_of
 
 
 class CalibrationLayer(nn.Module):
     """A chain of steps as a layer: log-probabilities of logits, in the dtype that the logits come in.
 
     Usually made by a fitted calibrator's `to_torch()`, and put after a model: `nn.Sequential(model, layer)`. It works
-    under `torch.compile`, `torch.export` and `torch.jit.trace`. The parameters of the steps are buffers: they are part
-    of the state_dict and follow `.to(device, dtype)`, but always keep at least float32, in which half precision is
-    computed.
+    under `torch.compile`, `torch.export` and `torch.jit.trace`; compiled without gradients it is one operator. The
+    parameters of the steps are buffers: they follow `.to(device, dtype)`, but always keep at least float32, in which
+    half precision is computed, under autocast too. The state_dict has them and the kinds of the steps: any other
+    layer, such as `CalibrationLayer()`, loads it and becomes this one, as far as axes, input and classes are its own.
 
     Parameters
     ----------
@@ -65,21 +65,26 @@ class CalibrationLayer(nn.Module):
             if not isinstance(step, Step):
                 expected = "steps, such as refocal.maps.Temperature(1.5)"
                 raise ParameterError("steps", type(self).__name__, expected=expected, got=repr(step))
-        self.chain = Chain(steps)
-        self.chain.check()
         self.class_axis = class_axis
         self.input = input
         self.n_classes = n_classes
-        kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-        self._chain = self.chain
-        """The chain with the values that the buffers had when they were fetched last."""
-        self._fetched: list[Tensor] = []
-        self._versions: list[int] = []
         self._names: list[str] = []
-        for name, value in self.chain.parameters():
+        kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
+        self._set_chain(Chain(steps), lambda _, value: torch.tensor(value, dtype=kind))
+
+    def _set_chain(self, chain: Chain, buffer_of: Callable[[str, Any], Tensor]) -> None:
+        """Take the steps of a chain, in place of others, and make a buffer of each of its parameters."""
+        chain.check()
+        for name in self._names:
+            delattr(self, name)
+        self.chain = chain
+        self._structure = structure_of(chain)
+        self._on_host = HostChain(chain)
+        self._names = []
+        for name, value in chain.parameters():
             again = sum(known.rstrip("_0123456789") == name for known in self._names)
             self._names.append(f"{name}_{again + 1}" if again else name)
-            self.register_buffer(self._names[-1], torch.tensor(value, dtype=kind))
+            self.register_buffer(self._names[-1], buffer_of(self._names[-1], value))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of one number per row with one axis more."""
@@ -89,15 +94,28 @@ class CalibrationLayer(nn.Module):
         else:
             self._check_axis(logits)
             x = logits.movedim(self.class_axis, -1)
+        if self._is_one_operator(logits):
+            in_one: Tensor = calibrate(self._scores(x).contiguous(), self._values(), self._structure)
+            return in_one.to(logits.dtype).movedim(-1, self.class_axis)
         applied = None
         can_be_compiled = is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
         if can_be_compiled and not torch.cuda.is_current_stream_capturing():
-            applied = apply_on_gpu(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, reports=False)
+            applied = apply_on_gpu(
+                self._on_host.of(self._values()), x.reshape(-1, x.shape[-1]), log=True, reports=False
+            )
         if applied is None:
             log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
         else:
             log_p = applied.probabilities.reshape(x.shape)
         return log_p.movedim(-1, self.class_axis)
+
+    def _is_one_operator(self, logits: Tensor) -> bool:
+        """Whether the model is being compiled, and neither exported, which needs the steps, nor differentiated."""
+        compiler: Any = torch.compiler
+        if not compiler.is_dynamo_compiling() or not hasattr(compiler, "is_exporting"):
+            return False
+        is_differentiated = logits.requires_grad and torch.is_grad_enabled()
+        return logits.is_floating_point() and not compiler.is_exporting() and not is_differentiated
 
     def _check_axis(self, logits: Tensor) -> None:
         """The axis of classes, or of labels, must have as many entries as those of the fit."""
@@ -106,19 +124,20 @@ class CalibrationLayer(nn.Module):
         is_axis = -logits.ndim <= self.class_axis < logits.ndim
         if not is_axis or logits.shape[self.class_axis] != self.n_classes:
             expected = f"of {self.n_classes} entries on axis {self.class_axis}, as the calibrator was fitted with"
+            if logits.ndim > 2 and logits.shape[1] == self.n_classes:
+                expected += "; for images (N, C, H, W), classes on axis 1, call to_torch(class_axis=1)"
             raise ShapeError("logits", type(self).__name__, expected=expected, got=f"shape {tuple(logits.shape)}")
 
-    def _chain_now(self) -> Chain:
-        """The chain with the values of the buffers, which are fetched again only where they have changed."""
-        buffers = [self.get_buffer(name) for name in self._names]
-        versions = [0 if buffer.is_inference() else buffer._version for buffer in buffers]
-        same = len(self._fetched) == len(buffers) and all(map(operator.is_, self._fetched, buffers))
-        if not same or versions != self._versions:
-            values = iter([np.asarray(buffer.double().cpu())[()] for buffer in buffers])
-            self._fetched = buffers
-            self._versions = versions
-            self._chain = self.chain.with_parameters(lambda _: next(values))
-        return self._chain
+    def _values(self) -> list[Tensor]:
+        """The buffers, in the order of the chain's parameters."""
+        return [self.get_buffer(name) for name in self._names]
+
+    def _scores(self, x: Tensor) -> Tensor:
+        """What the chain takes: logits as they are, logarithms of probabilities, in the precision that came in."""
+        if self.input != "probabilities":
+            return x
+        p = x.to(torch.float32) if x.dtype.itemsize < 4 else x
+        return p.clamp(min=SMALLEST).log()
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """Log-probabilities in the precision to compute in, the classes on the last axis."""
@@ -127,12 +146,55 @@ class CalibrationLayer(nn.Module):
             raise DataError("logits", type(self).__name__, expected="floating-point numbers", got=got)
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
-        if self.input == "probabilities":
-            x = x.clamp(min=SMALLEST).log()
-        values = iter([self.get_buffer(name).to(x.dtype) for name in self._names])
-        scores = self.chain.with_parameters(lambda _: next(values)).apply(xp, x)
+        x = self._scores(x)
+        values = iter([buffer.to(x.dtype) for buffer in self._values()])
+        chain = self.chain.with_parameters(lambda _: next(values))
+        if torch.is_autocast_enabled(x.device.type):  # which would multiply matrices in half precision
+            with torch.autocast(x.device.type, enabled=False):
+                scores = chain.apply(xp, x)
+        else:
+            scores = chain.apply(xp, x)
         log_p: Tensor = normalised(xp, spoiled(xp, x, scores))
         return log_p
+
+    def get_extra_state(self) -> Tensor:
+        """The kinds of the steps for the state_dict, as the bytes of their text: a tensor, as every format takes."""
+        return torch.frombuffer(bytearray(self._structure.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Nothing: the steps were read before the buffers."""
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing: list[str], *more: Any
+    ) -> None:
+        key = f"{prefix}_extra_state"
+        text = state_dict.get(key)
+        if isinstance(text, Tensor) and text.dtype == torch.uint8:
+            structure = bytes(text.cpu().numpy()).decode(errors="replace")
+            names = [f"{prefix}{name}" for name in self._names]
+            has_same_shapes = all(name in state_dict for name in names) and all(
+                state_dict[name].shape == buffer.shape for name, buffer in zip(names, self._values(), strict=True)
+            )
+            if structure != self._structure or not has_same_shapes:
+                self._take_steps(structure, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *more)
+        if key in missing:  # written before the steps were part of it
+            missing.remove(key)
+        if not any(buffer.is_meta for buffer in self._values()):
+            self.chain = self._on_host.of(self._values())
+
+    def _take_steps(self, structure: str, state_dict: dict[str, Any], prefix: str) -> None:
+        """The steps of another layer, with buffers of its shapes, where this one's buffers are."""
+        before = self._values()
+        device = before[0].device if before else None
+
+        def buffer_of(name: str, value: Any) -> Tensor:
+            like = state_dict.get(f"{prefix}{name}", torch.tensor(value))
+            kind = torch.promote_types(like.dtype, torch.float32)
+            buffer: Tensor = like.detach().to(device or like.device, kind, copy=True)
+            return buffer
+
+        self._set_chain(chain_of(structure), buffer_of)
 
     def extra_repr(self) -> str:
         """The text that `print` shows."""

@@ -33,8 +33,15 @@ class SigmoidLoss(BaseLoss):
 
     shown: ClassVar[tuple[str, ...]] = ("label_smoothing", "reduction")
 
-    def __init__(self, *, label_smoothing: float = 0.0, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,
+        ignore_index: float | None = None,
+        reduction: str = "mean",
+        validate: bool | None = None,
+    ) -> None:
+        super().__init__(ignore_index=ignore_index, reduction=reduction, validate=validate)
         self._set("label_smoothing", label_smoothing, least=0.0, below=1.0)
 
     def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
@@ -65,8 +72,19 @@ class SigmoidFocalLoss(SigmoidLoss):
     gamma: float | Tensor
     alpha: float | Tensor | None
 
-    def __init__(self, gamma: float | Tensor = 2.0, alpha: float | Tensor | None = 0.25, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        gamma: float | Tensor = 2.0,
+        alpha: float | Tensor | None = 0.25,
+        *,
+        label_smoothing: float = 0.0,
+        ignore_index: float | None = None,
+        reduction: str = "mean",
+        validate: bool | None = None,
+    ) -> None:
+        super().__init__(
+            label_smoothing=label_smoothing, ignore_index=ignore_index, reduction=reduction, validate=validate
+        )
         self._set("gamma", gamma, above=-1.0)
         if alpha is None:
             self.alpha = None
@@ -100,9 +118,14 @@ class AsymmetricFocalLoss(SigmoidLoss):
         gamma_positive: float | Tensor = 1.0,
         gamma_negative: float | Tensor = 4.0,
         margin: float | Tensor = 0.05,
-        **options: Any,
+        label_smoothing: float = 0.0,
+        ignore_index: float | None = None,
+        reduction: str = "mean",
+        validate: bool | None = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(
+            label_smoothing=label_smoothing, ignore_index=ignore_index, reduction=reduction, validate=validate
+        )
         self._set("gamma_positive", gamma_positive, least=0.0)
         self._set("gamma_negative", gamma_negative, least=0.0)
         self._set("margin", margin, least=0.0, below=1.0)

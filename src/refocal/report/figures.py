@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE, FIRST, SECOND, BAND = THEME.values()
-# The shapes of a point as markers.
-MARKERS: dict[str, dict[str, Any]] = {
-    "dot": {"marker": "o", "ms": 5, "mew": 0},
-    "ring": {"marker": "o", "ms": 6, "mfc": "none"},
-    "target": {"marker": "o", "ms": 9, "mew": 2.2, "mfc": "none", "mec": "#fff"},
-    "left": {"marker": "<"},
-    "right": {"marker": ">"},
-}
 TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize": 9, "parse_math": False}
 
 
@@ -108,6 +100,14 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
 
 def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
     """Draw a plot on an axes, by default in a figure of its own."""
+    # The shapes of a point as markers.
+    markers: dict[str, dict[str, Any]] = {
+        "dot": {"marker": "o", "ms": 5, "mew": 0},
+        "ring": {"marker": "o", "ms": 6, "mfc": "none"},
+        "target": {"marker": "o", "ms": 9, "mew": 2.2, "mfc": "none", "mec": "#fff"},
+        "left": {"marker": "<"},
+        "right": {"marker": ">"},
+    }
     rectangle = need("matplotlib.patches", "plot", "A figure").Rectangle
     if ax is None:
         plt = need("matplotlib.pyplot", "plot", "A figure")
@@ -134,7 +134,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
             case Band(xs, low, high):
                 ax.fill_between(xs, low, high, color=BAND, linewidth=0)
             case Point(a, b, color, _, shape):
-                ax.plot(a, b, color=THEME[color], linestyle="", clip_on=False, **MARKERS[shape])
+                ax.plot(a, b, color=THEME[color], linestyle="", clip_on=False, **markers[shape])
             case Bar((left, right), (low, high), color):
                 # A thin border: without it a viewer shows the paper between two bars.
                 size = (right - left, high - low)

@@ -38,8 +38,6 @@ IgnoreIndex = int | Sequence[int] | None
 LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
-_WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
-_BOOLEANS = {"true": "True", "false": "False"}
 _BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 
 
@@ -70,9 +68,9 @@ def label_key(label: Any) -> LabelKey:
 def _text_key(text: str) -> LabelKey:
     if text == "":
         return None
-    if _WHOLE_NUMBER.fullmatch(text):
+    if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
         return int(text.partition(".")[0])
-    return _BOOLEANS.get(text.lower(), text)
+    return {"true": "True", "false": "False"}.get(text.lower(), text)
 
 
 class RawLabels(NamedTuple):
@@ -279,7 +277,8 @@ class LabelRule:
         if [whole[0] - first, whole[-1] - first] == [1, self.n_classes]:  # the most common mistake
             got = f"labels from {whole[0]} to {whole[-1]}"
             return self._error(f"between {first} and {first + self.n_classes - 1}", got, Remedy.FIRST_LABEL)
-        if self.n_classes == len(whole) == 2 and not set(whole) & set(IGNORED[::2]):  # -1 and 1
+        may_be_margins = not {*whole} & {-100, 255}  # -1 marks rows without a label, but is also a class beside 1
+        if self.n_classes == len(whole) == 2 and may_be_margins:
             return self._error("between 0 and 1", f"labels {whole[0]} and {whole[1]}", Remedy.POSITIVE_LABEL)
         return self.outside(whole[0], whole[-1])
 
@@ -459,9 +458,10 @@ def sorted_classes(
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)
-    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and sorted(keys, key=str) != [-1, 1]
+    whole = sorted(key for key in keys if isinstance(key, int))
+    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
-        raise rule.outside(distinct[0], distinct[-1])
+        raise rule.outside(whole[0], whole[-1])
     kinds = {isinstance(label, str) for label in distinct}
     if len(kinds) > 1:
         expected = "of one kind, all numbers or all text, and none missing"

@@ -361,7 +361,7 @@ class Predictions(CheckedRows):
 
     @cached_property
     def labels_on_device(self) -> Array:
-        """The labels, on the device of the probabilities."""
+        """The labels in the library of the scores, and on their device: a tensor beside tensors."""
         return in_library_of(self.values, self.labels)
 
     def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:

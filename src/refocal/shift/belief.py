@@ -16,11 +16,6 @@ import numpy as np
 
 from refocal._arrays import Matrix, Vector
 
-# The weight of the prior on each number, in rows: classes that hardly occur are not known to nothing.
-PRIOR_ROWS = 1.0
-# Beyond as many classes the errors of their intercepts count as independent.
-MOST_JOINT = 200
-
 
 def softmax(log_p: Matrix) -> Matrix:
     """Probabilities of scores."""
@@ -33,6 +28,10 @@ def replicate_parameters(
     log_p: Matrix, weight: Vector, n_fit: float, n_replicates: int, rng: np.random.Generator
 ) -> tuple[Matrix, Vector]:
     """Draws of the errors a (replicates, C) and b (replicates,) of a fit on `n_fit` rows like these."""
+    # The weight of the prior on each number, in rows: classes that hardly occur are not known to nothing.
+    prior_rows = 1.0
+    # Beyond as many classes the errors of their intercepts count as independent.
+    most_joint = 200
     n_classes = log_p.shape[1]
     p = np.exp(log_p)
     share = weight / weight.sum()
@@ -40,16 +39,16 @@ def replicate_parameters(
     slope = float(share @ np.sum(p * centred**2, axis=1))
     cross = share @ (p * centred)
     mean = share @ p
-    if n_classes > MOST_JOINT:
-        variance = 1.0 / (n_fit * (mean - share @ p**2) + PRIOR_ROWS)
+    if n_classes > most_joint:
+        variance = 1.0 / (n_fit * (mean - share @ p**2) + prior_rows)
         a = rng.normal(size=(n_replicates, n_classes)) * np.sqrt(variance)
-        return a, rng.normal(size=n_replicates) / np.sqrt(n_fit * slope + PRIOR_ROWS)
+        return a, rng.normal(size=n_replicates) / np.sqrt(n_fit * slope + prior_rows)
     information = np.zeros((n_classes + 1, n_classes + 1))
     information[:n_classes, :n_classes] = np.diag(mean) - (p * share[:, None]).T @ p
     information[:n_classes, n_classes] = cross
     information[n_classes, :n_classes] = cross
     information[n_classes, n_classes] = slope
-    information = n_fit * information + PRIOR_ROWS * np.eye(n_classes + 1)
+    information = n_fit * information + prior_rows * np.eye(n_classes + 1)
     # x = L⁻ᵀ z has the covariance (L Lᵀ)⁻¹.
     factor = np.linalg.cholesky(information)
     draws = np.linalg.solve(factor.T, rng.normal(size=(n_classes + 1, n_replicates))).T

@@ -36,10 +36,6 @@ from refocal.shift.rows import (
 
 # A slope is at least this: probabilities are not turned round.
 LEAST_SLOPE = 0.05
-# Newton's steps, halvings of one, and the fall of the objective, in units of log-likelihood, that is not worth another.
-MOST_STEPS = 30
-MOST_HALVINGS = 20
-TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -97,6 +93,10 @@ def fit_correction(
     Newton's method on Σ w (log Σ exp(b l + a) - b l_y - a_y) + (a - a⁰)²/2σ_a² + (b - b⁰)²/2σ_b², which is convex:
     steps are halved until it falls.
     """
+    # Newton's steps, halvings of one, and the fall of the objective that is not worth another, in log-likelihood.
+    most_steps = 30
+    most_halvings = 20
+    tolerance = 1e-6
     n_classes = log_p.shape[1]
     centre = np.append(start.intercept, start.slope)
     precision = np.array([1.0 / prior.intercept**2] * n_classes + [1.0 / prior.slope**2])
@@ -112,7 +112,7 @@ def fit_correction(
         return float(weight @ (total - scores[rows, labels])) + 0.5 * float(precision @ moved**2)
 
     present = cost(point)
-    for _ in range(MOST_STEPS):
+    for _ in range(most_steps):
         gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
         gradient = gradient - precision * (point - centre)
         information = information + np.diag(precision)
@@ -123,9 +123,9 @@ def fit_correction(
         step = np.linalg.solve(information, gradient)
         # Twice the fall that the quadratic model promises.
         promised = float(step @ gradient)
-        if promised < TOLERANCE:
+        if promised < tolerance:
             break
-        for _ in range(MOST_HALVINGS):
+        for _ in range(most_halvings):
             proposed = point + step
             proposed[n_classes] = max(proposed[n_classes], LEAST_SLOPE)
             value = cost(proposed)

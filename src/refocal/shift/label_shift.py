@@ -22,21 +22,9 @@ from numpy.polynomial.legendre import legvander
 from refocal._arrays import Indices, Matrix, Vector
 from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares
 
-# Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 4 are refused.
-LEVEL_OF_TEST = 0.04
 N_DRAWS = 199
 # Rows beyond this, of either sample, are left out at random: more of them find differences that do not matter.
 MOST_ROWS = 20_000
-# The scores of the most frequent classes alone are compared.
-MOST_CLASSES = 100
-# The degree of the polynomials; the one score of two classes is looked at more closely.
-DEGREE = 2
-DEGREE_OF_TWO_CLASSES = 4
-# The weight of the prior in rows for each class. It is next to nothing, since a prior moves the shares of the new rows
-# by more than those of draws, which are near those of the fit already.
-PRIOR_ROWS = 0.02
-# A class without labelled rows had half a row.
-LEAST_ROWS = 0.5
 
 
 @dataclass(frozen=True)
@@ -78,6 +66,11 @@ def label_shift_test(
     >>> label_shift_test(reference, labels, reference[np.abs(x) < 1], rng).rejects
     True
     """
+    # The weight of the prior in rows for each class. It is next to nothing, since a prior moves the shares of the new
+    # rows by more than those of draws, which are near those of the fit already.
+    prior_rows = 0.02
+    # Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 4 are refused.
+    level_of_test = 0.04
     n_reference = len(reference)
     n_new = len(p)
     weight_known = np.ones(n_reference) if weight_known is None else weight_known / weight_known.mean()
@@ -95,7 +88,7 @@ def label_shift_test(
     n_drawn = max(1, round(float(weight_new.sum())))
     n_classes = reference.shape[1]
     shares_known = _shares_of(labels, weight_known, n_classes)
-    prior = PRIOR_ROWS * n_classes * shares_known
+    prior = prior_rows * n_classes * shares_known
     shares = likely_shares(p, shares_known, weight_new, prior=prior)
     features = _features(reference, weight_known * (shares / shares_known)[labels], shares)
     features_known = features(reference)
@@ -128,7 +121,7 @@ def label_shift_test(
     statistic = float(np.sum(observed**2 / variance))
     statistics = np.sum(draws**2 / variance, axis=1)
     p_value = (1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws)
-    return LabelShiftTest(float(p_value), statistic, len(observed), bool(p_value < LEVEL_OF_TEST))
+    return LabelShiftTest(float(p_value), statistic, len(observed), bool(p_value < level_of_test))
 
 
 def _chances(weight: Vector) -> Vector | None:
@@ -138,15 +131,22 @@ def _chances(weight: Vector) -> Vector | None:
 
 
 def _shares_of(labels: Indices, count: Vector, n_classes: int) -> Vector:
-    counts = np.maximum(np.bincount(labels, count, n_classes), LEAST_ROWS)
+    # A class without labelled rows had half a row.
+    least_rows = 0.5
+    counts = np.maximum(np.bincount(labels, count, n_classes), least_rows)
     return np.asarray(counts / counts.sum())
 
 
 def _features(reference: Matrix, weight: Vector, shares: Vector) -> Callable[[Matrix], Matrix]:
     """The polynomials of the ranks of scores in weighted reference rows, as a function of probabilities."""
+    # The degree of the polynomials; the one score of two classes is looked at more closely.
+    degree_of_many = 2
+    degree_of_two_classes = 4
+    # The scores of the most frequent classes alone are compared.
+    most_classes = 100
     n_classes = reference.shape[1]
-    degree = DEGREE_OF_TWO_CLASSES if n_classes == 2 else DEGREE
-    classes = np.array([1]) if n_classes == 2 else np.sort(np.argsort(-shares, kind="stable")[:MOST_CLASSES])
+    degree = degree_of_two_classes if n_classes == 2 else degree_of_many
+    classes = np.array([1]) if n_classes == 2 else np.sort(np.argsort(-shares, kind="stable")[:most_classes])
 
     def scores(p: Matrix) -> Matrix:
         if n_classes == 2:

@@ -24,7 +24,6 @@ from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.rows import log_probabilities, weight_of_unlabelled
 
-N_REPLICATES = 200
 ASSUMES = (
     "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
     "the fit. Intervals have the chance of labels and the error of the calibration, and no other change."
@@ -168,15 +167,16 @@ def _belief_of_calibration(log_p: Matrix, count: Vector, n_fit: float, rng: np.r
 
     The mean is over the replicates, since the largest of several probabilities is too large on average.
     """
-    intercept, slope = replicate_parameters(log_p, count, n_fit, N_REPLICATES, rng)
+    n_replicates = 200
+    intercept, slope = replicate_parameters(log_p, count, n_fit, n_replicates, rng)
 
     def probabilities(i: int) -> Matrix:
         return softmax((1.0 + slope[i]) * log_p + intercept[i])
 
     mean = np.zeros_like(log_p)
-    for i in range(N_REPLICATES):
-        mean += probabilities(i) / N_REPLICATES
-    return Belief((probabilities(i) for i in range(N_REPLICATES)), mean)
+    for i in range(n_replicates):
+        mean += probabilities(i) / n_replicates
+    return Belief((probabilities(i) for i in range(n_replicates)), mean)
 
 
 def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal.calibrators import Calibrator, PredictionSets, VennAbersCalibration
-from refocal.calibrators.class_order import named_classes, order_for
+from refocal.calibrators.class_order import check_labels, named_classes, order_for
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
@@ -33,6 +33,7 @@ def log_probabilities(calibrator: Calibrator, rows: Any, function: str) -> Matri
 def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
     """The labels of rows as positions of the calibrator's classes."""
     order = order_for(calibrator, rows, function)
+    check_labels(calibrator, rows, function)
     return rows.labels if order is None else np.argsort(order)[rows.labels]
 
 

@@ -45,10 +45,6 @@ from refocal.shift.rows import (
     weight_of_unlabelled,
 )
 
-# No class has a share of 0: a class without rows in the fit had half a row.
-LEAST_ROWS = 0.5
-N_REPLICATES = 200
-
 
 @dataclass(frozen=True)
 class Adaptation:
@@ -234,15 +230,16 @@ def _share_intervals(
     rng: np.random.Generator,
 ) -> tuple[Vector, Vector, _Replicates]:
     """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
+    n_replicates = 200
     p = np.exp(log_p)
     n, n_classes = p.shape
     # Rows of the fit, if label shift holds: those at hand, with this weight.
     weight_of_fit = weight_of_row / (p @ (likeliest / old))
-    intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, N_REPLICATES, rng)
+    intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, n_replicates, rng)
     share = weight_of_fit / weight_of_fit.sum()
-    shares = np.empty((N_REPLICATES, n_classes))
-    log_ratio = np.empty((N_REPLICATES, n_classes))
-    for i in range(N_REPLICATES):
+    shares = np.empty((n_replicates, n_classes))
+    log_ratio = np.empty((n_replicates, n_classes))
+    for i in range(n_replicates):
         p_i = softmax((1.0 + slope[i]) * log_p + intercept[i])
         # The shares of the fit are the mean of its probabilities, which were calibrated there.
         old_i = share @ p_i
@@ -290,6 +287,8 @@ def _rows_of_fit(calibrator: Calibrator) -> float:
 
 def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: str) -> Vector:
     """The shares of the classes in the rows of the fit."""
+    # No class has a share of 0: a class without rows in the fit had half a row.
+    least_rows = 0.5
     n_classes = len(calibrator.classes_)
     if given is not None:
         return _as_shares(given, "shares_of_fit", calibrator, function)
@@ -299,13 +298,13 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
         labels = labels_of(calibrator, fit_rows, function)
         counts = np.bincount(labels, weight_in_rows(fit_rows), n_classes)
-        counts = np.maximum(counts, LEAST_ROWS)
+        counts = np.maximum(counts, least_rows)
         return np.asarray(counts / counts.sum())
     known = calibrator.fit_report_.get("class_shares")
     if known is None or len(known) != n_classes:
         expected = "given, or fit_rows: this calibrator does not know the class shares of its fit"
         raise ParameterError("shares_of_fit", function, expected=expected, got="neither")
-    shares = np.maximum(np.array(known, dtype=np.float64), LEAST_ROWS / _rows_of_fit(calibrator))
+    shares = np.maximum(np.array(known, dtype=np.float64), least_rows / _rows_of_fit(calibrator))
     return np.asarray(shares / shares.sum())
 
 

@@ -1,0 +1,99 @@
+"""A chain of steps as one operator of torch, for compiled models.
+
+A compiled model calls it and compiles nothing of it: the first call takes no longer than without the layer, and the
+kernels of the engines compute it, on the CPU and on a GPU, as they do outside of compiled code.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refocal._arrays import on_gpu
+from refocal.calibrators.serialize import step_from_dict, to_plain
+from refocal.engine.apply import apply, apply_on_gpu
+from refocal.errors import FormatError
+from refocal.maps.chain import Chain
+
+
+class HostChain:
+    """A chain with the values of tensors, which are fetched again only where they have changed.
+
+    >>> from refocal.maps import Temperature
+    >>> HostChain(Chain((Temperature(1.0),))).of([torch.tensor(2.0)]).steps
+    (Temperature(temperature=np.float64(2.0)),)
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._structure = chain
+        self._chain = chain
+        self._tensors: list[Tensor] = []
+        self._versions: list[int] = []
+
+    def of(self, tensors: list[Tensor]) -> Chain:
+        """The chain with these values in place of its numbers and arrays, in the order of `Chain.parameters`."""
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        same = len(self._tensors) == len(tensors) and all(map(operator.is_, self._tensors, tensors))
+        if not same or versions != self._versions:
+            values = iter([np.asarray(tensor.double().cpu())[()] for tensor in tensors])
+            self._tensors = list(tensors)
+            self._versions = versions
+            self._chain = self._structure.with_parameters(lambda _: next(values))
+        return self._chain
+
+
+def structure_of(chain: Chain) -> str:
+    """The steps of a chain as text, without their values: JSON in which every number is 1.
+
+    >>> from refocal.maps import Temperature
+    >>> structure_of(Chain((Temperature(1.5),)))
+    '[{"step": "Temperature", "temperature": 1.0}]'
+    """
+    plain = chain.with_parameters(lambda value: np.ones(1) if np.ndim(value) else 1.0)
+    return json.dumps(to_plain(plain.steps))
+
+
+@lru_cache(maxsize=64)
+def chain_of(structure: str) -> Chain:
+    """The chain that `structure_of` described, whose values are to be replaced."""
+    try:
+        return Chain(tuple(map(step_from_dict, json.loads(structure))))
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"the steps of the layer cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=16)
+def _host_chain(structure: str, *_: Tensor) -> HostChain:
+    """What is kept for the tensors of a layer: those of the last layers used."""
+    return HostChain(chain_of(structure))
+
+
+@torch.library.custom_op("refocal::calibrate", mutates_args=())
+def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
+    """Log-probabilities (..., C) of scores in one piece of memory, of their dtype; `CalibrationLayer` has the rest."""
+    chain = _host_chain(structure, *parameters).of(parameters)
+    rows = x.reshape(-1, x.shape[-1])
+    if on_gpu(x) and x.numel() > 0:
+        applied = apply_on_gpu(chain, rows, log=True, reports=False)
+        if applied is not None:
+            on_device: Tensor = applied.probabilities.reshape(x.shape)
+            return on_device
+    if x.device.type == "cpu" and x.numel() > 0:
+        numbers = (rows.float() if x.dtype.itemsize < 4 else rows).numpy()
+        applied = apply(chain, numbers, log=True) if numbers.itemsize < 8 else None
+        if applied is not None and not applied.is_suspect:
+            return torch.from_numpy(applied.probabilities).reshape(x.shape).to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):  # which would multiply matrices in half precision
+        log_p: Tensor = chain.log_probabilities(x)
+    return log_p.clone() if log_p is x else log_p
+
+
+@calibrate.register_fake
+def _(x: Tensor, parameters: list[Tensor], structure: str) -> Any:
+    return torch.empty_like(x)

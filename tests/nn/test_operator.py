@@ -1,0 +1,106 @@
+"""The operator that compiled models call: the layer's own result, without compiling its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
+from refocal.maps import Chain, Focal, Temperature
+from refocal.nn import CalibrationLayer
+from refocal.nn.operator import HostChain, calibrate, chain_of, structure_of
+
+
+def fitted(calibrator, n_classes=4):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(600, n_classes))
+    return calibrator.fit(3.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+
+
+KINDS = {
+    "fts": FocalTemperatureScaling(objective="nll"),
+    "auto": AutoCalibration(),
+    "isotonic": IsotonicCalibration(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_operator_gives_what_the_layer_gives(name, dtype):
+    layer = fitted(KINDS[name]).to_torch()
+    rows = torch.cat([torch.randn(30, 4), 300.0 * torch.randn(30, 4), torch.zeros(1, 4)])
+    rows = torch.cat([rows, torch.tensor([[0.0, -torch.inf, 1.0, 2.0]])]).to(dtype)
+    got = calibrate(rows, layer._values(), layer._structure)
+    assert got.dtype == dtype
+    tolerance = {torch.float32: 2e-6, torch.float64: 1e-6, torch.bfloat16: 1e-2}[dtype]  # buffers are float32
+    torch.testing.assert_close(got, layer(rows), rtol=tolerance, atol=tolerance)
+    assert calibrate(rows[:0], layer._values(), layer._structure).shape == (0, 4)
+
+
+def test_bad_rows_are_spoiled_as_in_the_layer():
+    layer = fitted(KINDS["fts"]).to_torch()
+    bad = torch.tensor([[0.0, torch.nan, 1.0, 2.0], [torch.inf, 0.0, 0.0, 0.0], [-torch.inf] * 4, [1.0, 0.0, 2.0, 3.0]])
+    got = calibrate(bad, layer._values(), layer._structure)
+    torch.testing.assert_close(got, layer(bad), rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert got[:3].isnan().all()
+
+
+def test_changed_buffers_are_used():
+    layer = CalibrationLayer(Temperature(2.0))
+    x = torch.randn(5, 3)
+    before = calibrate(x, layer._values(), layer._structure)
+    layer.temperature.fill_(4.0)
+    torch.testing.assert_close(calibrate(x, layer._values(), layer._structure), layer(x))
+    assert not torch.allclose(before, layer(x))
+    other = CalibrationLayer(Temperature(1.0))  # of the same structure, with a value of its own
+    torch.testing.assert_close(calibrate(x, other._values(), other._structure), x.log_softmax(1))
+
+
+def test_the_structure_has_no_values():
+    chain = fitted(KINDS["auto"]).chain_
+    text = structure_of(chain)
+    assert len(text) < 1000
+    values = [torch.tensor(value, dtype=torch.float64) for _, value in chain.parameters()]
+    again = HostChain(chain_of(text)).of(values)
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    np.testing.assert_allclose(again.log_probabilities(x), chain.log_probabilities(x), rtol=1e-12)
+    assert structure_of(Chain((Temperature(3.0), Focal(2.0)))) == structure_of(Chain((Temperature(1.0), Focal(1.0))))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_without_gradients_the_layer_is_one_operator():
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("eager")
+    layer = fitted(KINDS["auto"]).to_torch()
+    model = nn.Sequential(nn.Linear(3, 4), layer)
+    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    x = torch.randn(7, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=2e-6, atol=2e-6)
+    (graph,) = counter.graphs
+    called = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+    assert sum("calibrate" in target for target in called) == 1
+    assert len(called) < 6
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        torch.testing.assert_close(compiled(x).float(), model(x).float(), rtol=1e-2, atol=1e-2)
+    # With gradients the steps are compiled, and differentiated.
+    x.requires_grad_()
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(x)[:, 0].sum(), x), torch.autograd.grad(model(x)[:, 0].sum(), x)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_images_and_probabilities_compile_too():
+    torch._dynamo.reset()
+    p = torch.rand(2, 3, 4, 5).softmax(1)
+    rows = p.movedim(1, -1).reshape(-1, 3).numpy()
+    calibrator = TemperatureScaling(input="probabilities").fit(rows, np.arange(40) % 3)
+    layer = calibrator.to_torch(class_axis=1)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(p), layer(p), rtol=1e-6, atol=1e-6)

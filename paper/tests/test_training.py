@@ -57,6 +57,7 @@ def test_the_training_losses(loss):
         "brier": lambda: (logits.softmax(dim=1) - torch.eye(5, dtype=torch.float64)[labels]).square().sum(dim=1),
         "label-smoothing": lambda: 0.95 * losses.cross_entropy(logits, labels) - 0.05 * logits.log_softmax(1).mean(1),
         "mmce": lambda: _cross_entropy_and_mmce(logits, labels).expand(20),
+        "dual-focal": lambda: _dual_focal(logits, labels),
     }.get(loss, lambda: losses.focal(logits, labels, recipe.gamma))()
     torch.testing.assert_close(make_loss(recipe)(logits, labels), expected)
 
@@ -67,6 +68,38 @@ def _cross_entropy_and_mmce(logits, labels):
     rows = list(zip((confidence - (top == labels).double()).tolist(), confidence.tolist(), strict=True))
     square = sum(a * b * math.exp(-abs(r - s) / 0.4) for a, r in rows for b, s in rows)
     return losses.cross_entropy(logits, labels).mean() + 2.0 * math.sqrt(square) / len(rows)
+
+
+def _dual_focal(logits, labels):
+    """Tao et al. (2023), row by row, with γ = 5."""
+    values = []
+    for row, label in zip(logits.softmax(dim=1).tolist(), labels.tolist(), strict=True):
+        below = max((p for p in row if p < row[label]), default=0.0)
+        values.append(-((1.0 - row[label] + below) ** 5) * math.log(row[label]))
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_dual_focal_loss_of_a_class_that_is_last_equal_or_certain():
+    loss = make_loss(replace(TINY, loss="dual-focal"))
+    last, equal, certain = [0.0, 1.0, 2.0], [1.0, 1.0, 0.0], [60.0, 0.0, 0.0]
+    logits = torch.tensor([last, equal, certain], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 0, 0])
+    values = loss(logits, labels)
+    torch.testing.assert_close(values, _dual_focal(logits, labels))
+    p_last = math.exp(0.0) / sum(map(math.exp, last))
+    assert values[0].item() == pytest.approx(-((1.0 - p_last) ** 5) * math.log(p_last), rel=1e-12)
+    values.sum().backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_dual_focal_loss_trains(tmp_path):
+    data = synthetic()
+    trainer = Trainer(replace(TINY, loss="dual-focal"), data, tmp_path, CPU)
+    labels = torch.from_numpy(data.train_labels)
+    before = trainer.loss(torch.from_numpy(trainer.logits(data.train)), labels).mean()
+    trainer.run()
+    after = trainer.loss(torch.from_numpy(trainer.logits(data.train)), labels).mean()
+    assert after < 0.5 * before
 
 
 def test_adafocal_follows_the_validation_set_and_continues(tmp_path):

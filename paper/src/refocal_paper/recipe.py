@@ -14,8 +14,9 @@ from typing import Any
 from refocal.errors import FormatError, ParameterError
 
 LOSSES = ("cross-entropy", "focal-1", "focal-2", "focal-3", "focal-5", "focal-7", "flsd-53", "adafocal")
-# Others that calibration is compared on: Brier score, label smoothing (0.05), cross-entropy + 2 MMCE.
-OTHER_LOSSES = ("brier", "label-smoothing", "mmce")
+# Others that calibration is compared on: Brier score, label smoothing (0.05), cross-entropy + 2 MMCE, and dual focal
+# loss (γ = 5).
+OTHER_LOSSES = ("brier", "label-smoothing", "mmce", "dual-focal")
 ALL_LOSSES = LOSSES + OTHER_LOSSES
 SHORT_EPOCHS = {"tinyimagenet": 20}
 USUAL_SHORT_EPOCHS = 60

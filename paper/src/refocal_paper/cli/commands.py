@@ -99,7 +99,8 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="cross-entropy (the default), focal-1, …, focal-7, flsd-53, adafocal, brier, label-smoothing, mmce.",
+            help="cross-entropy (the default), focal-1, …, focal-7, flsd-53, adafocal, brier, label-smoothing, mmce, "
+            "dual-focal.",
             autocompletion=_losses,
         ),
     ] = None,

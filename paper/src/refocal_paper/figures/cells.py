@@ -95,15 +95,18 @@ def _draw_epochs(axes: Any, tables: Tables) -> None:
             if not rows.any():
                 continue
             label = TRAININGS[loss][0]
-            color = VERMILION if loss == "adafocal" else BLUE
+            color = {"adafocal": VERMILION, "flsd-53": GREEN}.get(loss, BLUE)
             epoch, total, refined, low, high = (
                 column(table, name)[rows] for name in ("epoch", "total", "refinement", "low", "high")
             )
-            ax.plot(epoch, total, color=color, linestyle="--", linewidth=1.0, label=f"{label}: log-loss")
+            ax.plot(epoch, total, color=color, linestyle="--", linewidth=1.0)
             ax.plot(epoch, refined, color=color, label=f"{label}: refinement")
             ax.fill_between(epoch, low, high, color=color, alpha=0.15, linewidth=0)
-        ax.set(xlabel="epoch", xlim=(FIRST_DROP, FULL_LENGTH))
-        ax.legend(loc="best")
+        ax.plot([], [], color=MUTED, linestyle="--", linewidth=1.0, label="log-loss of the same")
+        bottom, top = ax.get_ylim()
+        top += 0.35 * (top - bottom)  # room for the legend above the curves
+        ax.set(xlabel="epoch", xlim=(FIRST_DROP, FULL_LENGTH), ylim=(bottom, top))
+        ax.legend(loc="upper right")
     axes[0].set_ylabel("log-loss, test images")
 
 

@@ -32,6 +32,7 @@ TRAININGS = {
     "brier": ("Brier score", "#D55E00", "<"),
     "label-smoothing": ("label smoothing", "#F0E442", ">"),
     "mmce": ("MMCE", "#000000", "X"),
+    "dual-focal": ("dual focal", "#999999", "P"),
 }
 
 

@@ -133,6 +133,14 @@ def rates(ax: Axes, found: Found) -> None:
     ax.set(xlim=(-0.5, 2.5), ylabel="rate")
 
 
+def networks(ax: Axes, found: Found) -> None:
+    """The log-loss of every network, before and after."""
+    rows = found["found"].by_network("log_loss")
+    for method, color in (("none", SECOND), ("entropy-scaling", FIRST)):
+        ax.plot([row.methods[method].mean for row in rows], range(len(rows)), "o", color=color, markersize=3)
+    ax.set(xlabel="log-loss", ylabel="network", yticks=[])
+
+
 PICTURES: dict[str, Callable[[Axes, Found], None]] = {
     "start_file": lambda ax, v: top_class(ax, v["test"].labels, softmax(v["test"].values), v["probabilities"]),
     "start_sklearn": lambda ax, v: top_class(ax, v["y_test"], v["p_before"], v["p_after"]),
@@ -150,6 +158,7 @@ PICTURES: dict[str, Callable[[Axes, Found], None]] = {
     "published_table": lambda ax, v: top_class(
         ax, v["test_labels"], softmax(v["test_logits"]), v["by_ece"].predict_proba(v["test_logits"])
     ),
+    "methods_paper": networks,
     "train_with_focal_loss": of_fit,
     "hugging_face": of_fit,
     "language_model_tokens": tokens,

@@ -18,6 +18,7 @@ from refocal.metrics.labels import *
 from refocal.metrics.recalibration import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
+from refocal.metrics.scorers import *
 from refocal.metrics.scores import *
 from refocal.metrics.selective import *
 from refocal.metrics.sets import *

@@ -16,7 +16,7 @@ from refocal.fitting.affine import Features, _vector_sums
 from refocal.maps import Focal, Temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import KINDS
-from refocal.nn import layer
+from refocal.nn import layer, operator
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
 from refocal.engine import triton_affine, triton_apply, triton_engine
@@ -211,6 +211,23 @@ def test_a_layer_applies_the_values_that_its_buffers_have(monkeypatch):
         captured.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         np.testing.assert_allclose(found(x).movedim(1, -1).cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert found(x.requires_grad_()).requires_grad
+    assert len(runs) == 2
+
+
+def test_a_compiled_model_calls_the_kernel_of_the_gpu(monkeypatch):
+    """The operator that stands for a layer in compiled code."""
+    monkeypatch.setattr(operator, "on_gpu", lambda x: True)
+    monkeypatch.setattr(triton_engine, "usable", lambda x: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    kernel, runs = triton_apply.apply, []
+    monkeypatch.setattr(triton_apply, "apply", lambda *given, **options: runs.append(1) or kernel(*given, **options))
+    found = layer.CalibrationLayer(Temperature(2.0), Focal(1.0)).to(DEVICE)
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    for temperature in (2.0, 0.5):
+        found.temperature.fill_(temperature)
+        expected = Chain((Temperature(temperature), Focal(1.0))).log_probabilities(x.cpu().numpy())
+        ours = operator.calibrate(x, found._values(), found._structure)
+        np.testing.assert_allclose(ours.cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert len(runs) == 2
 
 

@@ -19,13 +19,15 @@ def rows():
     return z, (rng.random(800) < expit((z - 2.0) / 2.0)).astype(int)
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
 @pytest.mark.parametrize("kind", [TemperatureScaling, LogisticCalibration])
-def test_the_settings_give_the_calibrators_probabilities(kind, rows):
-    z, y = rows
+def test_the_settings_give_the_calibrators_probabilities(kind, scale, rows):
+    z, y = scale * rows[0], rows[1]
     fitted = kind(input="log-odds").fit(z, y)
     settings = to_vllm(fitted)
     served = expit((z - settings["logit_mean"]) / settings["logit_sigma"])
     np.testing.assert_allclose(served, fitted.predict_proba(z)[:, 1], atol=1e-5)  # logistic mixes in 1e-6
+    assert settings["logit_sigma"] > 0.0
     assert (settings["logit_mean"] != 0.0) == (kind is LogisticCalibration)
 
 

@@ -36,6 +36,13 @@ def test_an_option_outside_the_top_k_gets_what_it_can_have_at_most():
     assert p[0, 0] == p[0, 1]
 
 
+def test_case_counts_for_letters_alone():
+    tokens = {"Yes": math.log(0.5), " yes": math.log(0.2), "NO": math.log(0.2), "a": math.log(0.05)}
+    np.testing.assert_allclose(np.exp(option_log_p([tokens], ["yes", "No"])), [[0.7, 0.2]])
+    p = np.exp(option_log_p([{"A": math.log(0.6), "a": math.log(0.3), "B": math.log(0.05)}], "AB"))
+    np.testing.assert_allclose(p, [[0.6, 0.05]])
+
+
 def test_a_calibrator_of_letters_takes_out_their_bias():
     """Columns are positions: an intercept for each removes what a model prefers by position alone."""
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.maps import Chain, Focal, Temperature
-from refocal.nn import CalibrationLayer
+from refocal.nn import CalibrationLayer, operator
 from refocal.nn.operator import HostChain, calibrate, chain_of, structure_of
 
 
@@ -46,6 +46,16 @@ def test_bad_rows_are_spoiled_as_in_the_layer():
     got = calibrate(bad, layer._values(), layer._structure)
     torch.testing.assert_close(got, layer(bad), rtol=1e-6, atol=1e-6, equal_nan=True)
     assert got[:3].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_without_a_kernel_the_operator_gives_the_layers_own_bits(monkeypatch, dtype):
+    monkeypatch.setattr(operator, "apply", lambda *_, **__: None)
+    layer = fitted(KINDS["auto"]).to_torch()
+    rows = 3.0 * torch.randn(50, 4, dtype=dtype)
+    assert torch.equal(calibrate(rows, layer._values(), layer._structure), layer(rows))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(calibrate(rows, layer._values(), layer._structure), layer(rows))
 
 
 def test_changed_buffers_are_used():

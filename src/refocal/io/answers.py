@@ -68,7 +68,7 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
         For each question a mapping of tokens to log-probabilities, a list of {"token": …, "logprob": …}, or a whole
         response with `choices`, as servers of vLLM and OpenAI return them, of chats or of completions.
     options : sequence of str
-        What the options are called: "ABCD", or ["yes", "no"]; letter case counts.
+        What the options are called: "ABCD", or ["yes", "no"]. Case counts for single letters ("a" is a word) alone.
     token : int
         Which token of a response is the answer; 0 is the first.
 
@@ -80,7 +80,7 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
            [0.03 , 0.015, 0.905, 0.05 ]])
     """
     name = "option_log_p"
-    wanted = list(options)
+    wanted = [_key(option) if isinstance(option, str) else option for option in options]
     place = check_integer(token, "token", name, least=0)
     if len(wanted) < 2 or len({*wanted}) < len(wanted) or not all(isinstance(option, str) for option in wanted):
         raise ParameterError("options", name, expected="two or more different names", got=repr(options))
@@ -89,9 +89,9 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
         tokens = _tokens_of(answer, place, i)
         p = np.zeros(len(wanted))
         for text, log_p in tokens.items():
-            stripped = text.strip(" \t\n()[].:*▁Ġ")
-            if stripped in wanted:
-                p[wanted.index(stripped)] += math.exp(log_p)
+            key = _key(text)
+            if key in wanted:
+                p[wanted.index(key)] += math.exp(log_p)
         outside = p == 0.0
         if outside.any():
             given = np.exp(list(tokens.values()))
@@ -101,6 +101,12 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
     if not rows:
         raise DataError("answers", name, expected="at least one answer", got="none")
     return np.array(rows)
+
+
+def _key(text: str) -> str:
+    """What a token has in common with others that mean the same option."""
+    stripped = text.strip(" \t\n()[].:*▁Ġ")
+    return stripped if len(stripped) == 1 else stripped.casefold()
 
 
 def _tokens_of(answer: Any, place: int, i: int) -> dict[str, float]:
@@ -137,7 +143,7 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
     array([0.85, 0.9 , 0.9 , 0.9 ,  nan, 0.7 ])
     """
-    texts = [answer if isinstance(answer, str) else f"{answer!r}" for answer in answers]
+    texts = [answer if isinstance(answer, str) else str(answer) for answer in answers]
     if scale is not None:
         check_number(scale, "scale", "stated_confidence", above=0.0)
     stated = [_number_in(text) for text in texts]

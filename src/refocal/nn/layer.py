@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
@@ -14,8 +13,7 @@ from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_on_gpu
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
-from refocal.maps.row import normalised, spoiled
-from refocal.nn.operator import HostChain, calibrate, chain_of, structure_of
+from refocal.nn.operator import HostChain, calibrate, chain_of, log_probabilities, structure_of
 
 
 class CalibrationLayer(nn.Module):
@@ -146,16 +144,7 @@ class CalibrationLayer(nn.Module):
             raise DataError("logits", type(self).__name__, expected="floating-point numbers", got=got)
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
-        x = self._scores(x)
-        values = iter([buffer.to(x.dtype) for buffer in self._values()])
-        chain = self.chain.with_parameters(lambda _: next(values))
-        if torch.is_autocast_enabled(x.device.type):  # which would multiply matrices in half precision
-            with torch.autocast(x.device.type, enabled=False):
-                scores = chain.apply(xp, x)
-        else:
-            scores = chain.apply(xp, x)
-        log_p: Tensor = normalised(xp, spoiled(xp, x, scores))
-        return log_p
+        return log_probabilities(self.chain, self._scores(x), self._values())
 
     def get_extra_state(self) -> Tensor:
         """The kinds of the steps for the state_dict, as the bytes of their text: a tensor, as every format takes."""

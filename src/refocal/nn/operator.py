@@ -11,6 +11,7 @@ import operator
 from functools import lru_cache
 from typing import Any
 
+import array_api_compat.torch as xp
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ from refocal._arrays import on_gpu
 from refocal.calibrators.serialize import step_from_dict, to_plain
 from refocal.engine.apply import apply, apply_on_gpu
 from refocal.errors import FormatError
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, in_row_blocks
+from refocal.maps.row import normalised, spoiled
 
 
 class HostChain:
@@ -74,24 +76,48 @@ def _host_chain(structure: str, *_: Tensor) -> HostChain:
     return HostChain(chain_of(structure))
 
 
+def log_probabilities(chain: Chain, x: Tensor, parameters: list[Tensor]) -> Tensor:
+    """Log-probabilities of scores (..., C) in float32 or float64 by torch's own functions, with these parameters."""
+    values = iter([parameter.to(x.dtype) for parameter in parameters])
+    filled = chain.with_parameters(lambda _: next(values))
+    if torch.is_autocast_enabled(x.device.type):  # which would multiply matrices in half precision
+        with torch.autocast(x.device.type, enabled=False):
+            scores = filled.apply(xp, x)
+    else:
+        scores = filled.apply(xp, x)
+    log_p: Tensor = normalised(xp, spoiled(xp, x, scores))
+    return log_p
+
+
 @torch.library.custom_op("refocal::calibrate", mutates_args=())
 def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
     """Log-probabilities (..., C) of scores in one piece of memory, of their dtype; `CalibrationLayer` has the rest."""
-    chain = _host_chain(structure, *parameters).of(parameters)
+    log_p = _by_kernel(x, parameters, structure)
+    if log_p is not None:
+        return log_p
+
+    def by_torch(rows: Tensor) -> Tensor:
+        exact = rows.float() if rows.dtype.itemsize < 4 else rows
+        return log_probabilities(chain_of(structure), exact, parameters).to(rows.dtype)
+
+    by_blocks: Tensor = in_row_blocks(by_torch, x)
+    return by_blocks
+
+
+def _by_kernel(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor | None:
+    """The same by a compiled kernel; None where there is none for these scores, or where it would lose digits."""
     rows = x.reshape(-1, x.shape[-1])
-    if on_gpu(x) and x.numel() > 0:
-        applied = apply_on_gpu(chain, rows, log=True, reports=False)
-        if applied is not None:
-            on_device: Tensor = applied.probabilities.reshape(x.shape)
-            return on_device
-    if x.device.type == "cpu" and x.numel() > 0:
-        numbers = (rows.float() if x.dtype.itemsize < 4 else rows).numpy()
-        applied = apply(chain, numbers, log=True) if numbers.itemsize < 8 else None
+    if x.numel() == 0:
+        return None
+    if on_gpu(x) and not torch.cuda.is_current_stream_capturing():  # no value can be fetched while a graph is recorded
+        applied = apply_on_gpu(_host_chain(structure, *parameters).of(parameters), rows, log=True, reports=False)
+        return None if applied is None else applied.probabilities.reshape(x.shape)
+    if x.device.type == "cpu" and x.dtype.itemsize < 8:
+        exact = rows.float() if x.dtype.itemsize < 4 else rows
+        applied = apply(_host_chain(structure, *parameters).of(parameters), exact.numpy(), log=True)
         if applied is not None and not applied.is_suspect:
             return torch.from_numpy(applied.probabilities).reshape(x.shape).to(x.dtype)
-    with torch.autocast(x.device.type, enabled=False):  # which would multiply matrices in half precision
-        log_p: Tensor = chain.log_probabilities(x)
-    return log_p.clone() if log_p is x else log_p
+    return None
 
 
 @calibrate.register_fake

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         explore,
         export,
         fitting,
+        forensics,
         io,
         losses,
         maps,

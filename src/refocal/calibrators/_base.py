@@ -528,6 +528,13 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     return namespace(values).moveaxis(values, class_axis, -1)
 
 
+def refuse_class_axis(class_axis: int, function: str) -> None:
+    """Classes lie on the last axis of rows that have groups."""
+    if class_axis != -1:
+        expected = "left out: a group is that of a row, so that classes lie on the last axis"
+        raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
+
+
 def refuse_beside(own: str, function: str, **given: Any) -> None:
     """Labels, weights and groups are refused beside rows that have their own, as `own` says."""
     for argument, value in given.items():

@@ -225,6 +225,8 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
     for name in ("before", "after"):
         for measure in field(report, name, dict):
             number(report[name], measure)
+    if "columns" in report and not all(isinstance(name, str) for name in field(report, "columns", list)):
+        raise FormatError("'columns' must be names.")
     return report
 
 

@@ -33,6 +33,7 @@ from refocal.evaluate.provenance import (
     READ,
     ROWS_OF_LABELS,
     UNIT,
+    division_notes,
     repeated_id_note,
     run_of,
     same_rows,
@@ -46,6 +47,7 @@ from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.inputs import check_level
 from refocal.metrics.record import Metric
+from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
 from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments_of
 
@@ -178,7 +180,7 @@ def compare(
     return replace(
         evaluation,
         n_validation=n_validation,
-        run=evaluation.run | same_rows(validation, test),
+        run=evaluation.run | same_rows(validation, test) | division_notes(validation, test),
         failed=failures.reasons | evaluation.failed,
     )
 
@@ -491,7 +493,11 @@ def _measured(
     details = result.details(level_of_one, level) if name in (NONE, picked) else None
     stated_bias = None
     if name in (NONE, picked) and "mean_bias" in result.summaries:
-        stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
+        bias = result.summaries["mean_bias"]
+        if isinstance(bias, BiasSummary):
+            stated_bias = bias.exact_interval(level=level_of_one)
+        else:  # of blocks, which have enough events for the normal interval
+            stated_bias = bias.interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),

@@ -13,6 +13,7 @@ from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
+from refocal.metrics.judged import *
 from refocal.metrics.labels import *
 from refocal.metrics.recalibration import *
 from refocal.metrics.records import *

@@ -211,7 +211,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
         expected = "one with an interval that holds, such as expected_calibration_error or squared_ece"
         got = f"{metric.record.name}{chosen}: noise raises the {label}, so that resampled rows do not cover it"
         raise ParameterError("metric", function, expected=expected, got=got)
-    if metric.rows.clusters is not None and model.seen is not None:
+    if metric.rows.clusters is not None and not model.by_confidence:
         expected = f"left out for the {metric.record.label}, whose interval is for independent rows"
         raise ParameterError("clusters", function, expected=expected, got="clusters")
     shape = bins_of(metric.rows, n_bins=SHAPE_BINS)

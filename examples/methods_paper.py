@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import refocal
 from refocal.evaluate import Run, compare_many
-from refocal.maps import Chain, Step, log_softmax, number_field
+from refocal.maps import Step, log_softmax, number_field
 
 
 # %% The map: a temperature that grows with the entropy of the row
@@ -32,10 +32,7 @@ class EntropyTemperature(Step, keeps_order=True):
 
 # %% The method: its two numbers by log-loss. Validation, saving, torch come with it
 @refocal.register
-@dataclass(kw_only=True, eq=False, repr=False)
 class EntropyScaling(refocal.Calibrator):
-    input: str = "logits"
-
     def fit_chain(self, logits, labels, weight):
         rows = np.arange(len(labels))
 
@@ -44,7 +41,7 @@ class EntropyScaling(refocal.Calibrator):
             return -np.average(log_p[rows, labels], weights=weight)
 
         solution = minimize(loss, [0.0, 0.0], options={"gtol": 1e-4})
-        return Chain((EntropyTemperature(*map(float, solution.x)),))
+        return EntropyTemperature(*solution.x)
 
 
 # %% The metric: how often the network is wrong and more than 90 % sure

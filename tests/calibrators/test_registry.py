@@ -156,6 +156,33 @@ def test_what_fit_chain_returns_is_checked():
         Forgetful().fit(rows)
 
 
+def test_a_class_without_settings_and_a_single_step_will_do(tmp_path):
+    class Small(Calibrator):
+        def fit_chain(self, logits, labels, weight):
+            return Temperature(np.float32(2.0))
+
+    class Several(Calibrator):
+        def fit_chain(self, logits, labels, weight):
+            return [Temperature(np.float64(2.0)), Lean(np.zeros(logits.shape[1]))]
+
+    class Listed(Calibrator):
+        def fit_chain(self, logits, labels, weight):
+            return Chain([Temperature(2.0)])
+
+    rows = make_rows(60, 0)
+    expected = Plain(temperature=2.0).fit(rows).predict_proba(rows.values)
+    for kind in (Small, Several, Listed):
+        fitted = kind().fit(rows)
+        np.testing.assert_allclose(fitted.predict_proba(rows.values), expected, rtol=1e-12)
+        fitted.save(tmp_path / "c.json")
+        again = load(tmp_path / "c.json", classes=[kind])
+        np.testing.assert_array_equal(again.predict_proba(rows.values), fitted.predict_proba(rows.values))
+    assert registry.NAMED[registry.name_of(refocal.register(Small)())].kind is Small
+    of_p = make_rows(60, 0, "probabilities")
+    with pytest.raises(ParameterError, match=r"calibrators that take probabilities.* without the setting 'input'"):
+        compare(of_p, of_p, [Small()])
+
+
 def test_own_classes_and_steps_are_saved_and_read_back(tmp_path):
     rows = make_rows(300, 0)
     fitted = Bending(n_points=20).fit(rows)
@@ -341,6 +368,8 @@ def test_metrics_that_do_not_fit_the_rows_are_refused():
         evaluate(rows, {}, metrics="ece")
     with pytest.raises(ParameterError, match="another 'ece'"):
         evaluate(rows, {}, metrics=[Metric.of_function(worst_gap, "ece")])
+    with pytest.raises(ParameterError, match=r"another '<lambda>'"):
+        evaluate(rows, {}, metrics=[lambda y, p: 0.0, lambda y, p: 1.0])
     blocks = refocal.io.blocks([(rows.values, rows.labels)])
     with pytest.raises(ParameterError, match="'metrics' of evaluate must be left out for rows in blocks"):
         evaluate(blocks, {}, metrics=[worst_gap])

@@ -250,6 +250,8 @@ def test_runs_that_cannot_be_compared_are_refused(runs):
         compare_many([runs[0], runs[0]], ["ts"])
     with pytest.raises(ParameterError, match="one with str"):
         compare_many([runs[0], "x.npz"], ["ts"])
+    with pytest.raises(ParameterError, match=r"a list of Run\. Got one with tuple"):
+        compare_many([(runs[0].validation, runs[0].test)], ["ts"])
     with pytest.raises(ParameterError, match="at least one run"):
         compare_many(iter([]), ["ts"])
     two = Run(make_rows(50, 0, n_classes=2), make_rows(50, 1, n_classes=2), network="two")

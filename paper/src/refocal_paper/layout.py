@@ -49,15 +49,15 @@ def markdown(cells: list[Cell]) -> str:
 
 def _over_trainings(cells: list[Cell]) -> str:
     """No calibration, TS and FTS over all trainings, as `refocal compare-many` has them."""
-    found = over_trainings(cells)
-    if len(found.networks) < 2:
+    comparison = over_trainings(cells)
+    if len(comparison.networks) < 2:
         return ""
     parts = [
-        f"\n### Over all trainings\n\nEach measure where it was also the criterion of choice; {len(found.networks)} "
-        f"trainings, means over their seeds. {found.scope}\n"
+        "\n### Over all trainings\n\nEach measure where it was also the criterion of choice; "
+        f"{len(comparison.networks)} trainings, means over their seeds. {comparison.scope}\n"
     ]
-    for metric in found.metrics:
-        parts.append(f"\n{sentence(found, metric.name)}\n\n{found.to_markdown(metric.name)}")
+    for metric in comparison.metrics:
+        parts.append(f"\n{sentence(comparison, metric.name)}\n\n{comparison.to_markdown(metric.name)}")
     return "".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -36,7 +36,7 @@ from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, probabilities_of
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError, UnsupportedError, warn
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
@@ -81,7 +81,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (1, 2)
     """
 
-    input: str
+    input: str = "logits"
     chain_: Chain
     needs_groups: ClassVar[bool] = False
     """Whether `fit` and the predicting methods also take the groups of the rows."""
@@ -362,33 +362,39 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block = self._block_of(dataset)
         logits = to_numpy(block.logits).astype(np.float64)
         labels = to_numpy(block.labels).astype(np.int64)
-        chain = self.fit_chain(logits, labels, block.weights)
-        got = type(chain).__name__
-        if isinstance(chain, Chain):
+        fitted = self.fit_chain(logits, labels, block.weights)
+        steps: Any = fitted
+        if isinstance(fitted, Step):
+            steps = list(fitted.steps) if isinstance(fitted, Chain) else [fitted]
+        got = type(fitted).__name__
+        if isinstance(steps, (list, tuple)) and all(isinstance(step, Step) for step in steps):
+            # Numbers of NumPy become those of Python, as in a chain that is read from a file.
+            chain = Chain(tuple(steps)).with_parameters(as_plain_number)
             try:
                 chain.check(block.n_classes)
                 return Fitted(chain)
             except ParameterError as error:
-                got = f"a chain that cannot be applied: {error}"
-        expected = "a Chain of refocal.maps that takes the rows of the fit"
+                got = f"steps that cannot be applied: {error}"
+        expected = "a Chain of refocal.maps, or a step, that takes the rows of the fit"
         raise ParameterError("return value", f"{type(self).__name__}.fit_chain", expected=expected, got=got)
 
-    def fit_chain(self, logits: NDArray[np.float64], labels: NDArray[np.int64], weight: NDArray[np.float64]) -> Chain:
+    def fit_chain(
+        self, logits: NDArray[np.float64], labels: NDArray[np.int64], weight: NDArray[np.float64]
+    ) -> Step | Sequence[Step]:
         """The map of a calibrator of your own, fitted: the one method that a subclass has to have.
 
         The rows have been checked: `logits` (N, C) are free of NaN and +inf, and at the label finite; of probabilities
-        they are the logarithms. `labels` (N,) are column numbers, `weight` (N,) counts rows. The result is a chain of
-        the steps of `refocal.maps`, or of your own: a frozen dataclass with the base `refocal.maps.Step`.
+        they are the logarithms. `labels` (N,) are column numbers, `weight` (N,) counts rows. The result is a step of
+        `refocal.maps`, or one of your own (a frozen dataclass with the base `refocal.maps.Step`), or a chain or list of
+        them. Settings are arguments of `__init__`, as in scikit-learn, or fields of a dataclass; with the setting
+        `input` it takes probabilities too.
 
         >>> import numpy as np
-        >>> from dataclasses import dataclass
-        >>> from refocal.calibrators import Calibrator
-        >>> from refocal.maps import Chain, Temperature
-        >>> @dataclass(kw_only=True, eq=False, repr=False)
-        ... class SameScale(Calibrator):
-        ...     input: str = "logits"
+        >>> from refocal import Calibrator
+        >>> from refocal.maps import Temperature
+        >>> class SameScale(Calibrator):
         ...     def fit_chain(self, logits, labels, weight):
-        ...         return Chain((Temperature(float(np.std(logits))),))
+        ...         return Temperature(np.std(logits))
         >>> fitted = SameScale().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]], [0, 1, 0])
         >>> fitted.predict_proba([[2.0, 0.0]]).round(3).tolist()
         [[0.881, 0.119]]
@@ -554,6 +560,11 @@ def _without_column_axis(labels: Any, scores: Any, kind: str) -> Any:
         DataConversionWarning,
     )
     return np.asarray(labels)[:, 0] if hasattr(labels, "columns") or isinstance(labels, list) else labels[:, 0]
+
+
+def as_plain_number(value: Any) -> Any:
+    """A number of NumPy as one of Python; arrays stay as they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def filled(p: Array, out: NDArray[Any] | None) -> Array:

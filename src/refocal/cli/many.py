@@ -109,35 +109,35 @@ def compare_many(
     chosen = None if methods is None else [name for text in methods for name in text.split(",")]
     with progress("reading") as update:
         every = refocal.evaluate.read_runs(source, seed=seed, **parts, **reading)
-        found = refocal.evaluate.compare_many(every, chosen, progress=update, **asked)
-    result(found.to_dict())
-    _print(found)
-    _write(found, files)
+        comparison = refocal.evaluate.compare_many(every, chosen, progress=update, **asked)
+    result(comparison.to_dict())
+    _print(comparison)
+    _write(comparison, files)
 
 
-def _print(found: refocal.evaluate.ManyComparison) -> None:
+def _print(comparison: refocal.evaluate.ManyComparison) -> None:
     """The table by the first metric, and what it rests on."""
     tables = refocal.evaluate.many_tables
-    table = tables.methods_table(found)
+    table = tables.methods_table(comparison)
     dropped = tuple(name for name in table[0] if "interval" in name)
     print_table(tuple(table[0]), [tuple(row.values()) for row in table], dropped)
-    for name, reason in found.failed.items():
+    for name, reason in comparison.failed.items():
         say(f"Left out: {name} failed on {reason}")
-    sentences = [tables.sentence(found, metric.name) for metric in found.metrics]
-    say(*sentences, *filter(None, [tables.rank_sentence(found)]), found.scope)
+    sentences = [tables.sentence(comparison, metric.name) for metric in comparison.metrics]
+    say(*sentences, *filter(None, [tables.rank_sentence(comparison)]), comparison.scope)
 
 
-def _write(found: refocal.evaluate.ManyComparison, files: ManyFiles) -> None:
+def _write(comparison: refocal.evaluate.ManyComparison, files: ManyFiles) -> None:
     """Write what was asked for."""
     from refocal._files import write_atomically
 
     if files.output is not None:
-        found.save(files.output)
+        comparison.save(files.output)
     if files.report is not None:
-        refocal.report.write_report(found, files.report)
+        refocal.report.write_report(comparison, files.report)
     if files.latex is not None:
-        write_atomically(files.latex, found.to_latex())
+        write_atomically(files.latex, comparison.to_latex())
     if files.figure is not None:
-        found.plot().savefig(files.figure)
+        comparison.plot().savefig(files.figure)
     written = (files.output, files.report, files.latex, files.figure)
     say(*(f"Wrote {file}." for file in written if file is not None))

@@ -70,9 +70,11 @@ def own_records(metrics: Sequence[Any], function: str) -> list[Metric]:
         expected = "a list of names, records or functions of labels and probabilities"
         raise ParameterError("metrics", function, expected=expected, got=repr(metrics))
     records = [as_metric(metric, function, "metrics") for metric in metrics]
+    names = [record.name for record in records]
     for record in records:
-        if record.name in METRICS and METRICS[record.name] is not record:
-            expected = "metrics whose names are not those of others"
+        is_other = record.name in METRICS and METRICS[record.name] is not record
+        if is_other or names.count(record.name) > 1:
+            expected = "metrics that are called differently: Metric.of_function(f, name=…)"
             raise ParameterError("metrics", function, expected=expected, got=f"another {record.name!r}")
     return records
 

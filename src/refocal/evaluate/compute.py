@@ -155,7 +155,9 @@ def compare(
         calibrators = chosen_calibrators(methods, validation.n_classes)
         if methods is None and validation.groups and validation.n_classes == 2:
             calibrators |= {name: make(name) for name in GROUPED}
-        calibrators = {name: with_input(each, validation.input, "compare") for name, each in calibrators.items()}
+        calibrators = {
+            name: with_input(calibrator, validation.input, "compare") for name, calibrator in calibrators.items()
+        }
         names = list(calibrators)
         n_validation = len(validation)
     own_metrics = own_records(metrics, "compare")

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -168,10 +168,10 @@ class ManyComparison:
 
     >>> from refocal.io import load_sample
     >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
-    >>> found = compare_many(runs, ["ts"], metrics=["log_loss"])
-    >>> found.methods, len(found.runs), found.unit
+    >>> comparison = compare_many(runs, ["ts"], metrics=["log_loss"])
+    >>> comparison.methods, len(comparison.runs), comparison.unit
     (['none', 'ts'], 2, 'run')
-    >>> ManyComparison.from_dict(found.to_dict()) == found
+    >>> ManyComparison.from_dict(comparison.to_dict()) == comparison
     True
     """
 
@@ -383,18 +383,18 @@ class ManyComparison:
         return f"ManyComparison({len(self.methods)} methods, {len(self.networks)} networks, {len(self.runs)} runs)"
 
 
-def _check_whole(found: ManyComparison) -> None:
+def _check_whole(comparison: ManyComparison) -> None:
     """Refuse a comparison that no call can have made: with fewer numbers than its tables need."""
-    if not found.runs or not found.metrics or not found.methods:
+    if not comparison.runs or not comparison.metrics or not comparison.methods:
         raise FormatError("a comparison must have runs, metrics and methods.")
-    if found.unit not in UNITS or not 0.0 < found.level < 1.0:
+    if comparison.unit not in UNITS or not 0.0 < comparison.level < 1.0:
         raise FormatError(f"'unit' must be one of {', '.join(UNITS)}, and 'level' lie between 0 and 1.")
-    if found.against not in found.methods or not {*found.methods} <= found.titles.keys():
-        raise FormatError(f"the methods must hold {found.against!r}, and each have a title.")
-    for run in found.runs:
-        for metric in found.metrics:
+    if comparison.against not in comparison.methods or not {*comparison.methods} <= comparison.titles.keys():
+        raise FormatError(f"the methods must hold {comparison.against!r}, and each have a title.")
+    for run in comparison.runs:
+        for metric in comparison.metrics:
             needed = [run.values] + ([run.by_chance] if metric.raised_by_noise else [])
-            if not all({*found.methods} <= scores.get(metric.name, {}).keys() for scores in needed):
+            if not all({*comparison.methods} <= scores.get(metric.name, {}).keys() for scores in needed):
                 raise FormatError(f"every run must have the {metric.name!r} of every method.")
 
 
@@ -403,10 +403,10 @@ def load_many(path: str | os.PathLike[str]) -> ManyComparison:
 
     >>> import tempfile
     >>> from refocal.io import load_sample
-    >>> found = compare_many([Run(*load_sample("cifar10-focal3"))], ["ts"])
+    >>> comparison = compare_many([Run(*load_sample("cifar10-focal3"))], ["ts"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found.save(f"{folder}/many.json")
-    ...     load_many(f"{folder}/many.json") == found
+    ...     comparison.save(f"{folder}/many.json")
+    ...     load_many(f"{folder}/many.json") == comparison
     True
     """
     return read_json(path, ManyComparison.from_dict, what="a comparison of many networks", max_bytes=256 << 20)
@@ -460,9 +460,9 @@ def compare_many(
     ...     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     ...     return Predictions.from_logits(scale * logits, labels)
     >>> runs = [Run(rows(3.0), rows(3.0), network=f"net {i}", seed=s) for i in range(6) for s in (1, 2)]
-    >>> found = compare_many(runs, ["ts", "vs"])
-    >>> best = found.table("log_loss")[0]
-    >>> best.name, best.difference.high < 0.0, best.p_value < 0.1, found.unit
+    >>> comparison = compare_many(runs, ["ts", "vs"])
+    >>> best = comparison.table("log_loss")[0]
+    >>> best.name, best.difference.high < 0.0, best.p_value < 0.1, comparison.unit
     ('ts', True, True, 'network')
     """
     check_level(level, "compare_many")
@@ -476,9 +476,9 @@ def compare_many(
     measured = _Measurement(methods, records, n_draws, seed)
     every = _as_runs(runs)
     total = len(every) if isinstance(every, Sequence) else 0
-    for i, each in enumerate(every):
-        report(i, max(total, i + 1), f"{each.dataset}, {each.network}, seed {each.seed}")
-        measured.add(each)
+    for i, run in enumerate(every):
+        report(i, max(total, i + 1), f"{run.dataset}, {run.network}, seed {run.seed}")
+        measured.add(run)
     if not measured.runs:
         raise ParameterError("runs", "compare_many", expected="at least one run", got="none")
     names = [name for name in measured.names if name not in measured.failed]
@@ -487,7 +487,7 @@ def compare_many(
         raise ParameterError("methods", "compare_many", expected="methods that can be fitted", got=f"{name}: {reason}")
     check_option(against, tuple(names), "against", "compare_many")
     _check_repetitions(measured.runs)
-    found = ManyComparison(
+    comparison = ManyComparison(
         title=title,
         level=level,
         against=against,
@@ -500,7 +500,7 @@ def compare_many(
         run=_described(),
     )
     report(max(total, 1), max(total, 1), "done")
-    return found
+    return comparison
 
 
 def _as_runs(runs: Any) -> Iterable[Run]:
@@ -516,7 +516,8 @@ def _as_runs(runs: Any) -> Iterable[Run]:
     are_runs = [isinstance(run, Run) for run in runs]
     if all(are_runs):
         return given
-    if any(are_runs):
+    wrong = next((run for run in runs if not isinstance(run, (Run, str, os.PathLike, Mapping))), None)
+    if any(are_runs) or wrong is not None:
         wrong = next(run for run in runs if not isinstance(run, Run))
         raise ParameterError("runs", "compare_many", expected="a list of Run", got=f"one with {type(wrong).__name__}")
     return read_runs(runs)

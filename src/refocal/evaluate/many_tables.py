@@ -14,12 +14,12 @@ from refocal.metrics.record import Metric
 MARK = "†"
 
 
-def methods_table(found: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
+def methods_table(comparison: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
     """Every method by one metric, as cells with their headings."""
-    compared = found.metric(metric)
+    compared = comparison.metric(metric)
     record = compared.record
-    interval = f"{found.level * 100:g} % interval"
-    rows = found.table(compared.name)
+    interval = f"{comparison.level * 100:g} % interval"
+    rows = comparison.table(compared.name)
     has_differences = any(row.difference is not None for row in rows)
     table = []
     for row in rows:
@@ -30,19 +30,19 @@ def methods_table(found: ManyComparison, metric: str | None = None) -> list[dict
         cells["win rate"] = f"{row.win_rate.value:.3f}"
         cells[interval] = f"{row.win_rate.low:.3f} – {row.win_rate.high:.3f}"
         if has_differences:
-            cells[f"less {found.against}"] = difference_text(record, row.difference)
+            cells[f"less {comparison.against}"] = difference_text(record, row.difference)
             cells[f"{interval} of it"] = ends_text(record, row.difference)
             cells["p (Wilcoxon, Holm)"] = "–" if row.p_value is None else p_text(row.p_value)
         table.append(cells)
     return table
 
 
-def networks_table(found: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
+def networks_table(comparison: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
     """Every network by one metric, as cells with their headings: a column for each method."""
-    record = found.metric(metric).record
-    has_seeds = any(row.n_seeds > 1 for row in found.by_network(metric))
+    record = comparison.metric(metric).record
+    has_seeds = any(row.n_seeds > 1 for row in comparison.by_network(metric))
     table = []
-    for row in found.by_network(metric):
+    for row in comparison.by_network(metric):
         cells = {"data set": row.dataset, "network": row.network}
         if has_seeds:
             cells["seeds"] = str(row.n_seeds)
@@ -51,30 +51,31 @@ def networks_table(found: ManyComparison, metric: str | None = None) -> list[dic
     return table
 
 
-def sentence(found: ManyComparison, metric: str | None = None) -> str:
+def sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     """The result by one metric: which method has the best mean rank, and whether that is more than chance."""
-    compared = found.metric(metric)
-    rows = found.table(compared.name)
+    compared = comparison.metric(metric)
+    rows = comparison.table(compared.name)
     best = rows[0]
-    n_networks = len(found.networks)
+    n_networks = len(comparison.networks)
     on = f"{n_networks} networks" if n_networks > 1 else "one network"
     said = f"By {compared.record.label}, {best.name} has the best mean rank on {on}"
     if len(rows) < 2 or n_networks < 2:
         return f"{said}."
-    blocks = found.in_blocks(compared.name)
-    if best.name != found.against and best.p_value is not None:
+    blocks = comparison.in_blocks(compared.name)
+    if best.name != comparison.against and best.p_value is not None:
         p_value = f"p {p_text(best.p_value, with_sign=True)}"
-        is_lower = float((blocks[best.name] - blocks[found.against]).mean()) < 0.0
-        if not is_significant(best, found.level):
-            return f"{said}, but is not significantly better than {found.against} ({p_value})."
-        return f"{said}, {'significantly better than' if is_lower else 'and differs from'} {found.against} ({p_value})."
-    others = [row for row in rows if is_significant(row, found.level)]
+        is_lower = float((blocks[best.name] - blocks[comparison.against]).mean()) < 0.0
+        if not is_significant(best, comparison.level):
+            return f"{said}, but is not significantly better than {comparison.against} ({p_value})."
+        verdict = "significantly better than" if is_lower else "and differs from"
+        return f"{said}, {verdict} {comparison.against} ({p_value})."
+    others = [row for row in rows if is_significant(row, comparison.level)]
     return f"{said}; {len(others)} of {len(rows) - 1} other methods differ significantly from it."
 
 
-def rank_sentence(found: ManyComparison, metric: str | None = None) -> str:
+def rank_sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     """Friedman's test and Nemenyi's critical difference in words; empty where there are too few methods."""
-    tests = found.tests(metric)
+    tests = comparison.tests(metric)
     if tests.p_value is None or tests.critical_difference is None:
         return ""
     return (
@@ -118,9 +119,9 @@ def _signed(record: Metric, value: float) -> str:
     return f"{record.scale * value:+.{digits}f}".replace("-", "−")
 
 
-def markdown_of_methods(found: ManyComparison, metric: str | None = None) -> str:
+def markdown_of_methods(comparison: ManyComparison, metric: str | None = None) -> str:
     """The table of methods in Markdown."""
-    return markdown_table(methods_table(found, metric))
+    return markdown_table(methods_table(comparison, metric))
 
 
 def markdown_table(table: Sequence[dict[str, str]]) -> str:
@@ -130,10 +131,10 @@ def markdown_table(table: Sequence[dict[str, str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def latex_of_methods(found: ManyComparison, metrics: Sequence[str] | None = None) -> str:
+def latex_of_methods(comparison: ManyComparison, metrics: Sequence[str] | None = None) -> str:
     """The methods in rows, the metrics in columns, with the mean rank and the win rate by the first metric."""
-    chosen = [found.metric(name) for name in metrics] if metrics else found.metrics
-    tables = {metric.name: {row.name: row for row in found.table(metric.name)} for metric in chosen}
+    chosen = [comparison.metric(name) for name in metrics] if metrics else comparison.metrics
+    tables = {metric.name: {row.name: row for row in comparison.table(metric.name)} for metric in chosen}
     first = tables[chosen[0].name]
     heads = ["Method", *(latex_text(metric.record.heading) for metric in chosen), "Mean rank", "Win rate"]
     rows = []
@@ -141,9 +142,9 @@ def latex_of_methods(found: ManyComparison, metrics: Sequence[str] | None = None
         cells = [latex_text(name)]
         for metric in chosen:
             row = tables[metric.name][name]
-            is_best = _is_best(metric, row.mean, [each.mean for each in tables[metric.name].values()])
+            is_best = _is_best(metric, row.mean, [other.mean for other in tables[metric.name].values()])
             text = spread_text(metric.record, row.mean)
-            cells.append(latex_cell(text, is_best, is_significant(row, found.level)))
+            cells.append(latex_cell(text, is_best, is_significant(row, comparison.level)))
         cells += [f"{first[name].rank:.2f}", f"{first[name].win_rate.value:.3f}"]
         rows.append(cells)
     return booktabs("l" + "r" * (len(heads) - 1), heads, [rows])
@@ -151,16 +152,16 @@ def latex_of_methods(found: ManyComparison, metrics: Sequence[str] | None = None
 
 def _is_best(metric: ComparedMetric, spread: SeedSpread, spreads: Iterable[SeedSpread]) -> bool:
     """Whether a mean is the best of several that are not all the same."""
-    costs = [float(metric.cost(each.mean)) for each in spreads]
+    costs = [float(metric.cost(other.mean)) for other in spreads]
     return float(metric.cost(spread.mean)) == min(costs) < max(costs)
 
 
-def latex_of_networks(found: ManyComparison, metrics: Sequence[str] | None = None) -> str:
+def latex_of_networks(comparison: ManyComparison, metrics: Sequence[str] | None = None) -> str:
     """The networks in rows, grouped by data set, the methods in columns, by one metric."""
-    metric = found.metric(metrics[0] if metrics else None)
-    heads = ["Data set", "Network", *(latex_text(method) for method in found.methods)]
+    metric = comparison.metric(metrics[0] if metrics else None)
+    heads = ["Data set", "Network", *(latex_text(method) for method in comparison.methods)]
     groups = []
-    for dataset, networks in groupby(found.by_network(metric.name), lambda row: row.dataset):
+    for dataset, networks in groupby(comparison.by_network(metric.name), lambda row: row.dataset):
         lines = []
         for i, row in enumerate(networks):
             cells = [latex_text(dataset) if i == 0 else "", latex_text(row.network)]
@@ -169,7 +170,7 @@ def latex_of_networks(found: ManyComparison, metrics: Sequence[str] | None = Non
                 cells.append(latex_cell(spread_text(metric.record, spread), is_best))
             lines.append(cells)
         groups.append(lines)
-    return booktabs("ll" + "r" * len(found.methods), heads, groups)
+    return booktabs("ll" + "r" * len(comparison.methods), heads, groups)
 
 
 def booktabs(

@@ -120,10 +120,10 @@ class RankTests(NamedTuple):
     """Friedman's test and the mean ranks of methods, with Nemenyi's critical difference.
 
     >>> scores = {"a": [0.1, 0.2, 0.1, 0.3], "b": [0.2, 0.3, 0.2, 0.4], "c": [0.3, 0.4, 0.3, 0.5]}
-    >>> found = RankTests.of({name: np.array(values) for name, values in scores.items()}, level=0.95)
-    >>> found.ranks, round(found.p_value, 4), round(found.critical_difference, 3)
+    >>> tests = RankTests.of({name: np.array(values) for name, values in scores.items()}, level=0.95)
+    >>> tests.ranks, round(tests.p_value, 4), round(tests.critical_difference, 3)
     ({'a': 1.0, 'b': 2.0, 'c': 3.0}, 0.0183, 1.657)
-    >>> found.cliques()
+    >>> tests.cliques()
     [('a', 'b'), ('b', 'c')]
     """
 

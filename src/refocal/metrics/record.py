@@ -172,4 +172,4 @@ def _of_own_function(function: Callable[..., Any], name: str, rows: Predictions,
         return float(function(rows.labels, to_numpy(rows.values), **options))
     except TypeError as error:
         got = f"{name}, which failed: {error}"
-        raise ParameterError("metric", "measure", expected=OWN_FUNCTION, got=got) from error
+        raise ParameterError("metric", "Metric.measure", expected=OWN_FUNCTION, got=got) from error

@@ -274,11 +274,11 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     return plot
 
 
-def many_differences(found: ManyComparison, metric: str | None = None) -> Plot:
+def many_differences(comparison: ManyComparison, metric: str | None = None) -> Plot:
     """The difference of each method from the one that it is compared with, over networks; filled if it is not 0."""
-    record = found.metric(metric).record
-    rows = [row for row in found.table(metric) if row.difference is not None]
-    label = f"{record.label} less that of {found.against}{f' ({record.unit})' if record.unit else ''}"
+    record = comparison.metric(metric).record
+    rows = [row for row in comparison.table(metric) if row.difference is not None]
+    label = f"{record.label} less that of {comparison.against}{f' ({record.unit})' if record.unit else ''}"
     names = [_shortened(row.name) for row in rows]
     ends = [(row.difference.low, row.difference.high) for row in rows if row.difference is not None]
     shown = [row.difference.difference for row in rows if row.difference is not None]
@@ -290,7 +290,7 @@ def many_differences(found: ManyComparison, metric: str | None = None) -> Plot:
         (low, high),
         (len(names) - 0.4, -0.6),
         [Axes(label, names=names, grid=True), Line([0.0, 0.0], [len(names) - 0.4, -0.6], dash="4 3")],
-        f"{label} of every method, over {len(found.networks)} networks: {listed}.",
+        f"{label} of every method, over {len(comparison.networks)} networks: {listed}.",
         (400.0, 56.0 + 24 * len(names)),
         (22 + 7.2 * max(map(len, names), default=0), 8.0, 14.0, 44.0),
     )
@@ -325,9 +325,9 @@ def _near_zero(values: Sequence[float], ends: Sequence[tuple[float, float]]) -> 
     return low - room, high + room
 
 
-def mean_ranks(found: ManyComparison, metric: str | None = None) -> Plot:
+def mean_ranks(comparison: ManyComparison, metric: str | None = None) -> Plot:
     """The mean rank of every method; bars join those that do not differ significantly (Nemenyi)."""
-    tests = found.tests(metric)
+    tests = comparison.tests(metric)
     names = sorted(tests.ranks, key=tests.ranks.__getitem__)
     cliques = tests.cliques()
     label = "mean rank"
@@ -337,7 +337,7 @@ def mean_ranks(found: ManyComparison, metric: str | None = None) -> Plot:
         (1.0 - 0.1, max(len(names), 2) + 0.1),
         (len(names) - 0.4, -0.6),
         [Axes(label, names=[_shortened(name) for name in names], grid=True)],
-        f"Mean ranks by {found.metric(metric).record.label} on {tests.n_blocks} blocks: {listed}. "
+        f"Mean ranks by {comparison.metric(metric).record.label} on {tests.n_blocks} blocks: {listed}. "
         f"{len(cliques)} sets of methods do not differ significantly.",
         (400.0, 56.0 + 24 * len(names)),
         (22 + 7.2 * max(map(len, names)), 8.0, 14.0 + width_of_bar * len(cliques), 44.0),

@@ -98,7 +98,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     return figure
 
 
-def plot_many(found: ManyComparison, metric: str | None = None) -> Figure:
+def plot_many(comparison: ManyComparison, metric: str | None = None) -> Figure:
     """The differences of methods over many networks, and their mean ranks, in a new figure.
 
     >>> import matplotlib; matplotlib.use("agg")
@@ -108,16 +108,16 @@ def plot_many(found: ManyComparison, metric: str | None = None) -> Figure:
     >>> len(plot_many(compare_many(runs, ["ts"]), "ece").axes)
     2
     """
-    if len(found.methods) < 2 or len(found.networks) < 2:
+    if len(comparison.methods) < 2 or len(comparison.networks) < 2:
         expected = "of two networks and two methods or more"
-        got = f"{len(found.networks)} and {len(found.methods)}"
-        raise ShapeError("found", "plot_many", expected=expected, got=got)
+        got = f"{len(comparison.networks)} and {len(comparison.methods)}"
+        raise ShapeError("comparison", "plot_many", expected=expected, got=got)
     plt = need("matplotlib.pyplot", "plot", "A figure")
-    height = 1.2 + 0.28 * len(found.methods)
+    height = 1.2 + 0.28 * len(comparison.methods)
     figure: Figure
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, height), layout="constrained")
-    _draw(charts.many_differences(found, metric), left)
-    _draw(charts.mean_ranks(found, metric), right)
+    _draw(charts.many_differences(comparison, metric), left)
+    _draw(charts.mean_ranks(comparison, metric), right)
     for line in right.lines:  # the bars stand beside the axes
         line.set_clip_on(False)
     return figure

@@ -108,7 +108,9 @@ def render(
             expected = "left out for a comparison of many networks"
             raise ParameterError("require", "render", expected=expected, got=repr(list(require)))
         shown = notes_html(notes) if notes else ""
-        return fill("many.html", title=title or evaluation.title, notes=shown, is_interactive=True, found=evaluation)
+        return fill(
+            "many.html", title=title or evaluation.title, notes=shown, is_interactive=True, comparison=evaluation
+        )
     evaluations = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
     if not evaluations:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")

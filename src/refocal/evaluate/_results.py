@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from refocal.evaluate._details import N_BINS
-from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, SmoothCurve
+from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupErrors, GroupRow, Histogram, SmoothCurve
 from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
@@ -30,6 +30,8 @@ class Details(NamedTuple):
     decisions: DecisionTable
     curve: SmoothCurve | None
     """Of two classes; None of rows in blocks."""
+    group_errors: list[GroupErrors]
+    """Of two classes, of rows in memory."""
 
 
 class Result(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
+from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
 from refocal.evaluate.provenance import (
     ABSENT_CLASSES,
     AT_RANDOM_REMARKS,
@@ -334,12 +334,36 @@ def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
         cells["difference"] = BIAS.text(row.difference.value)
         cells[f"{evaluation.level * 100:g} % for all groups"] = BIAS.interval_text(row.difference)
         if evaluation.after is not evaluation.before:
-            cells["before"] = BIAS.text(before[row.column, row.name])
+            cells["difference before"] = BIAS.text(before[row.column, row.name])
         table.append(cells | {"ECE %": percent(row.ece), "by chance %": percent(row.ece_by_chance)})
     return table
 
 
-def group_name(row: GroupRow) -> str:
+def group_errors_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """Selection and errors of each group with the method that is shown in detail, as texts by their headings."""
+
+    def text(share: Interval | None) -> str:
+        return "–" if share is None else f"{percent(share.value)} ({interval_percent(share)})"
+
+    table = []
+    for row in evaluation.after.group_errors:
+        cells = {"group": group_name(row), "rows": f"{row.n:,}", "selected %": text(row.selected)}
+        cells["FPR %"] = text(row.false_positive_rate)
+        cells["FNR %"] = text(row.false_negative_rate)
+        table.append(cells | {"PPV %": text(row.ppv)})
+    return table
+
+
+def n_events(evaluation: Evaluation) -> str:
+    """How many of the test rows are of the positive class, of two: what the precision of every number rests on."""
+    name = positive_name(evaluation)
+    events = [row.n for row in evaluation.before.classes or () if row.label == 1]
+    if not events:
+        return f"{name} in {percent(evaluation.rate)} %"
+    return f"{events[0]:,} of them {name}"
+
+
+def group_name(row: GroupRow | GroupErrors) -> str:
     """A group by its column and its value."""
     return f"{row.column} = {row.name}"
 

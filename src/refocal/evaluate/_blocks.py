@@ -657,4 +657,5 @@ def _details_of(sums: MethodSums, weight: float, level: float, level_of_curve: f
         decisions=details.decision_table(sums.decisions / weight),
         curve=None,
         group_errors=[],
+        sets=None,
     )

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Vector
+from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal._group_decisions import share_of_rows
 from refocal._groups import LABEL, MOST_GROUPS, Groups
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
+from refocal.calibrators.class_order import InOrder
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
@@ -28,6 +29,7 @@ from refocal.evaluate.evaluation import (
     Reliability,
     SmoothCurve,
 )
+from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
@@ -124,6 +126,21 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
             )
         )
     return errors
+
+
+def coverage_of_sets(
+    rows: Predictions, calibrator: Calibrator | InOrder | None, groups: Groups, level: float, seed: int
+) -> SetCoverage | None:
+    """How often the sets of a calibrator hold the truth, by class and by group; None of one that makes no sets."""
+    own = calibrator.calibrator if isinstance(calibrator, InOrder) else calibrator
+    if not isinstance(own, PredictionSets):
+        return None
+    order = calibrator.order if isinstance(calibrator, InOrder) else np.arange(rows.n_classes)
+    p = to_numpy(rows.values).astype(np.float64)
+    sets = own.sets_of(p[:, order], groups, seed)[:, np.argsort(order)]
+    return set_coverage(
+        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=groups or None
+    )
 
 
 def count_classes(rows: Predictions) -> Vector:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from refocal.evaluate._details import N_BINS
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupErrors, GroupRow, Histogram, SmoothCurve
 from refocal.evaluate.statements import ScoreTest
-from refocal.metrics import METRICS
+from refocal.metrics import METRICS, SetCoverage
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
@@ -32,6 +32,8 @@ class Details(NamedTuple):
     """Of two classes; None of rows in blocks."""
     group_errors: list[GroupErrors]
     """Of two classes, of rows in memory."""
+    sets: SetCoverage | None
+    """Of prediction sets, of rows in memory."""
 
 
 class Result(NamedTuple):

@@ -473,6 +473,7 @@ def _measured(
         stated_bias=stated_bias,
         curve=None if details is None else details.curve,
         group_errors=[] if details is None else details.group_errors,
+        sets=None if details is None else details.sets,
         improvement_p_value=None if result.score is None else result.score.p_value,
     )
 

@@ -12,7 +12,7 @@ from refocal._json import build, read_json, to_json, without_format
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError, MissingExtraError
 from refocal.evaluate.statements import MethodTests, statement_levels
-from refocal.metrics import Interval, PairedDifference
+from refocal.metrics import Interval, PairedDifference, SetCoverage
 from refocal.segments import FoundSegments
 
 if TYPE_CHECKING:
@@ -274,6 +274,8 @@ class Measured:
     """Of two classes, for the uncalibrated model and the method shown in detail; of rows in memory."""
     group_errors: list[GroupErrors] = field(default_factory=list)
     """Of two classes and at most 100 groups, for the uncalibrated model and the method shown in detail."""
+    sets: SetCoverage | None = None
+    """Of prediction sets, where they are shown in detail; of rows in memory."""
 
     @property
     def parameters(self) -> dict[str, float]:

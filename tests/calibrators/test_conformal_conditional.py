@@ -85,8 +85,6 @@ def test_the_coverage_of_classes_and_groups_is_that_of_a_loop():
         assert part.coverage.value == pytest.approx(covered)
         assert part.coverage.low < covered < part.coverage.high
         assert part.coverage.level == pytest.approx(0.95 ** (1 / 5))
-    with pytest.raises(ShapeError, match="a label and a weight above 0"):
-        set_coverage(labels, sets, groups=region, ignore_index=0)
 
 
 def draw_groups(n, seed=0):
@@ -178,3 +176,17 @@ def test_sets_of_groups_are_fitted_and_applied_to_files(tmp_path):
     written = pd.read_csv(tmp_path / "sets.csv", keep_default_na=False)["set"]
     expected = fitted.predict_set(logits, groups=region)
     assert written.tolist() == [";".join(np.array(names)[row]) for row in expected]
+
+
+def test_rows_without_a_say_have_groups_that_are_left_out_with_them():
+    rng = np.random.default_rng(0)
+    sets = rng.random((300, 3)) < 0.7
+    labels = rng.integers(0, 3, 300)
+    region = rng.choice(["north", "south"], 300)
+    weight = np.where(rng.random(300) < 0.3, 0.0, 1.0)
+    kept = (weight > 0.0) & (labels > 0)
+    found = set_coverage(labels, sets, groups=region, sample_weight=weight, ignore_index=0)
+    without = set_coverage(labels[kept], sets[kept], groups=region[kept], sample_weight=weight[kept])
+    assert found == without
+    with pytest.raises(ShapeError, match="300"):
+        set_coverage(labels, sets, groups=region[kept], sample_weight=weight, ignore_index=0)

@@ -26,7 +26,7 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._json import field, number
 from refocal._validation import check_option
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators._base import Calibrator, refuse_class_axis
 from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import to_numpy
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.engine import Block, Dataset
 from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains

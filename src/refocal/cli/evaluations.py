@@ -13,7 +13,7 @@ from typer import Argument, Exit, Option
 import refocal
 from refocal._limits import large_file
 from refocal._methods import DEMO
-from refocal._outputs import EVALUATION, guard_output
+from refocal._outputs import EVALUATION, MANY, format_of, guard_output
 from refocal.cli import options
 from refocal.cli.options import (
     HTML_FILE,
@@ -268,11 +268,15 @@ def report(
         list[Path],
         Argument(
             metavar="SOURCES",
-            help="An evaluation (.json) or several, side by side; or the validation and the test rows.",
+            help="An evaluation (.json) or several, side by side; a comparison of many networks; or the validation and "
+            "the test rows.",
         ),
     ],
     *,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **HTML_FILE)] = Path("report.html"),
+    over_time: Annotated[
+        bool, Option("--over-time", help="The evaluations are of one model, in the order of time: say what changed.")
+    ] = False,
     shared: SharingOptions,
     how: CompareOptions,
     rows: MeasuredOptions,
@@ -281,10 +285,15 @@ def report(
 
     refocal report evaluation.json -o report.html
     refocal report val.npz test.npz
-    refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'
+    refocal report may.json june.json --over-time --title 'Our model' --notes notes.md --require 'ece<2%'
     """
     guard_output(output, sources, files=[rows.labels, shared.notes], function="refocal report")
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
+    if over_time and (not all(are_evaluations) or len(sources) < 2):
+        raise UsageError("--over-time is for several evaluations (.json), in their order.")
+    if len(sources) == 1 and are_evaluations[0] and format_of(sources[0]) == MANY:
+        _report_many(sources[0], output, shared)
+        return
     if all(are_evaluations):
         evaluations = [refocal.evaluate.load_evaluation(source) for source in sources]
     elif any(are_evaluations) or len(sources) > 2:
@@ -292,7 +301,17 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         evaluations = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _finish(evaluations, shared, report=output)
+    _finish(evaluations, shared, report=output, over_time=over_time)
+
+
+def _report_many(source: Path, output: Path, shared: SharingOptions) -> None:
+    """The page of a comparison of many networks."""
+    if shared.require:
+        raise UsageError("--require is for evaluations of one model.")
+    notes = "" if shared.notes is None else _text_of(shared.notes)
+    refocal.report.write_report(refocal.evaluate.load_many(source), output, title=shared.title, notes=notes)
+    result({"output": str(output)})
+    say(f"Wrote {output}.")
 
 
 def diff(
@@ -421,6 +440,7 @@ def _finish(
     *lines: str,
     output: Path | None = None,
     report: Path | None = None,
+    over_time: bool = False,
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
     every = evaluated if isinstance(evaluated, list) else [evaluated]
@@ -435,7 +455,8 @@ def _finish(
     if report is not None:
         text = "" if shared.notes is None else _text_of(shared.notes)
         with progress("drawing"):
-            refocal.report.write_report(every, report, title=shared.title, notes=text, require=require)
+            asked: dict[str, Any] = {"title": shared.title, "notes": text, "require": require}
+            refocal.report.write_report(every, report, over_time=over_time, **asked)
     result(data)
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))

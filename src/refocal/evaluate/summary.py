@@ -30,6 +30,7 @@ from refocal.evaluate.statements import (
 )
 from refocal.metrics import METRICS, CoverageOfPart, Interval, PairedDifference
 from refocal.metrics.record import Metric
+from refocal.metrics.records import shown_as
 from refocal.rows.splitting import AT_RANDOM
 
 __all__ = ["comparison_table", "recommendation", "verdict"]
@@ -49,10 +50,12 @@ class MethodRow(NamedTuple):
 
 
 def columns(evaluation: Evaluation) -> list[Metric]:
-    """The metrics of the comparison; it is ranked by the first."""
+    """The metrics of the comparison; it is ranked by the first, and those that a caller asked for are the last."""
     two = evaluation.positive is not None
     places = [(m.column[two], m) for m in METRICS.values() if m.name in evaluation.before.measures]
-    return [m for place, m in sorted(places, key=lambda each: each[0] or 0) if place is not None]
+    usual = [m for place, m in sorted(places, key=lambda each: each[0] or 0) if place is not None]
+    measured = [shown_as(name) for name in evaluation.before.measures]
+    return usual + [metric for metric in measured if metric.shown != "with interval" and metric not in usual]
 
 
 def comparison_table(evaluation: Evaluation) -> list[MethodRow]:

@@ -407,6 +407,17 @@ class Predictions(CheckedRows):
         predicted = to_numpy(index).astype(np.int64, copy=False)
         return confidence, predicted == self.labels, predicted
 
+    @cached_property
+    def ranking(self) -> Vector:
+        """The largest probability of each row as rows are ordered by it: equal where but for rounding it is.
+
+        >>> rows = Predictions.from_probabilities([0.07, 0.93], [0, 1]).as_probabilities()
+        >>> rows.top[0].tolist(), rows.ranking.tolist()
+        ([0.9299999999999999, 0.93], [0.93, 0.93])
+        """
+        confidence, _, _ = self.top
+        return _with_ties(unit(self.values), confidence) if self.binary else confidence
+
     def confidence(self) -> tuple[Vector, Flags]:
         """What calibration is measured on: class 1 of two, else the top class."""
         if self.binary:
@@ -431,6 +442,29 @@ def unit(values: Array) -> Vector:
     if vector.min() < 0.0 or vector.max() > 1.0:
         return np.clip(vector, 0.0, 1.0)
     return vector
+
+
+def _with_ties(p: Vector, confidence: Vector) -> Vector:
+    """Confidences of two classes where 1 - p of a row counts as the p of another if they differ by rounding alone.
+
+    Rounding moves each of them by about a unit in the last place of numbers from 1/2 to 1, half of the machine epsilon:
+    1 - 0.07 is not 0.93, in float64 or in float32. Rows of one class are told apart as they are, so that no chain of
+    close values becomes a tie.
+    """
+    is_upper = p > 0.5
+    upper = np.unique(p[is_upper])
+    if not len(upper):
+        return confidence
+    is_single = np.array_equal(p, p.astype(np.float32))
+    tolerance = float(np.finfo(np.float32 if is_single else np.float64).eps)
+    lower = confidence[~is_upper]
+    after = np.searchsorted(upper, lower)
+    next_below = upper[np.maximum(after - 1, 0)]
+    next_above = upper[np.minimum(after, len(upper) - 1)]
+    nearest = np.where(np.abs(lower - next_below) < np.abs(next_above - lower), next_below, next_above)
+    ranking = confidence.copy()
+    ranking[~is_upper] = np.where(np.abs(lower - nearest) <= tolerance, nearest, lower)
+    return ranking
 
 
 def _of(values: Any, labels: Any, kind: str, **options: Any) -> Predictions:

@@ -7,18 +7,41 @@ python benchmarks/segments.py flights >> benchmarks/results/segments.md    needs
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal.segments import find_segments
 
-COLUMNS = ("age", "income", "hour", "region", "device")
+
+class Setting(NamedTuple):
+    """A number of rows, how far the log-odds of planted rows are off, and where the rows of which rate are planted."""
+
+    n_rows: int
+    shift: float
+    is_rare: bool = False
 
 
-def draw(n: int, shift: float, slope: float, seed: int) -> tuple[Any, Any, dict[str, Any], Any]:
-    """Outcomes, probabilities, features, and which rows are planted: young ones in the north, a tenth of all."""
-    rng = np.random.default_rng([n, seed])
+SETTINGS = (
+    Setting(4_000, 0.0),
+    Setting(4_000, 0.5),
+    Setting(4_000, 1.0),
+    Setting(16_000, 0.0),
+    Setting(16_000, 0.5),
+    Setting(16_000, 0.0, is_rare=True),
+    Setting(16_000, 0.5, is_rare=True),
+    Setting(16_000, 1.0, is_rare=True),
+)
+
+
+def draw(setting: Setting, seed: int) -> tuple[Any, Any, dict[str, Any], Any]:
+    """Outcomes, probabilities, features, and which rows are planted.
+
+    Planted are rows younger than 34 in the north, a tenth of all; of the rare outcome, which occurs in 4 % of rows,
+    those of an hour from 8 to 11, a sixth of all.
+    """
+    rng = np.random.default_rng([setting.n_rows, seed])
+    n = setting.n_rows
     features: dict[str, Any] = {
         "age": rng.integers(18, 80, n),
         "income": rng.lognormal(10, 1, n),
@@ -26,9 +49,13 @@ def draw(n: int, shift: float, slope: float, seed: int) -> tuple[Any, Any, dict[
         "region": rng.choice(["north", "south", "east"], n, p=[0.4, 0.4, 0.2]),
         "device": rng.choice(list("abcdefgh"), n),
     }
-    log_odds = rng.normal(-1.5, 1.2, n)
-    planted = (features["age"] < 34) & (features["region"] == "north")
-    true_log_odds = slope * log_odds + shift * planted
+    if setting.is_rare:
+        log_odds = rng.normal(-3.7, 1.0, n)
+        planted = (features["hour"] >= 8) & (features["hour"] < 12)
+    else:
+        log_odds = rng.normal(-1.5, 1.2, n)
+        planted = (features["age"] < 34) & (features["region"] == "north")
+    true_log_odds = log_odds + setting.shift * planted
     y = (rng.random(n) < 1.0 / (1.0 + np.exp(-true_log_odds))).astype(int)
     return y, 1.0 / (1.0 + np.exp(-log_odds)), features, planted
 
@@ -73,20 +100,25 @@ def main() -> None:
         return
     n_simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     print("# Segments found unasked: power, and segments claimed where there are none\n")
-    print("`python benchmarks/segments.py > benchmarks/results/segments.md`\n")
-    print(f"{n_simulations} simulated samples each, with five features; 95 % for all segments")
-    print("together. Planted: rows younger than 34 in the north, a tenth of all, whose log-odds are off by the shift.")
+    print(f"`python benchmarks/segments.py {n_simulations}`\n")
+    print(f"{n_simulations} simulated samples each, with five features; 95 % for all segments together. Planted: rows")
+    print(
+        "younger than 34 in the north, a tenth of all, of an outcome that occurs in 24 % of rows; of one that occurs in"
+    )
+    print("4 %, rows of an hour from 8 to 11, a sixth of all. Their log-odds are off by the shift.")
     print("Found: a segment of which half or more is planted. Claimed wrongly: a segment without any planted row.\n")
-    print("| rows | shift | any claimed % | found % | of the planted rows within it % | claimed wrongly % | segments |")
-    print("|---|---|---|---|---|---|---|")
-    for n, shift in ((4000, 0.0), (4000, 0.5), (4000, 1.0), (16000, 0.0), (16000, 0.5)):
+    heads = ["rows", "outcome", "shift", "any claimed %", "found %", "of the planted rows within it %"]
+    heads += ["claimed wrongly %", "segments"]
+    print("|", " | ".join(heads), "|")
+    print("|---" * len(heads) + "|")
+    for setting in SETTINGS:
         claimed = []
         hits = []
         recall = []
         wrong = []
         counts = []
         for seed in range(n_simulations):
-            y, p, features, planted = draw(n, shift, 1.0, seed)
+            y, p, features, planted = draw(setting, seed)
             found = find_segments(y, p, features, seed=seed)
             inside = [
                 np.logical_and.reduce([c.holds(features[c.feature]) for c in s.conditions]) for s in found.segments
@@ -96,10 +128,11 @@ def main() -> None:
             counts.append(len(inside))
             hits.append(any(is_hit))
             recall += [float(rows[planted].mean()) for rows, hit in zip(inside, is_hit, strict=True) if hit][:1]
-            wrong.append(any(shift == 0.0 or not planted[rows].any() for rows in inside))
-        shares = [f"{100 * np.mean(claimed):.1f}", f"{100 * np.mean(hits):.1f}" if shift else "–"]
-        shares += [f"{100 * np.mean(recall):.0f}" if recall and shift else "–", f"{100 * np.mean(wrong):.1f}"]
-        print(f"| {n:,} | {shift:g} |", " | ".join(shares), f"| {np.mean(counts):.2f} |", flush=True)
+            wrong.append(any(setting.shift == 0.0 or not planted[rows].any() for rows in inside))
+        shares = [f"{100 * np.mean(claimed):.1f}", f"{100 * np.mean(hits):.1f}" if setting.shift else "–"]
+        shares += [f"{100 * np.mean(recall):.0f}" if recall and setting.shift else "–", f"{100 * np.mean(wrong):.1f}"]
+        described = f"| {setting.n_rows:,} | {'4 %' if setting.is_rare else '24 %'} | {setting.shift:g} |"
+        print(described, " | ".join(shares), f"| {np.mean(counts):.2f} |", flush=True)
 
 
 if __name__ == "__main__":

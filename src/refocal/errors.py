@@ -55,8 +55,8 @@ class Remedy(Enum):
         "Read the rows with class_names=calibrator.classes_, or with classes= where they are those of a file."
     )
     NAMED_ROWS = (
-        "Names of classes are understood where the columns have names: pass Predictions.from_probabilities(…, "
-        "class_names=…) in place of both, or a data frame."
+        "Names of classes are understood where the columns have names: pass a data frame, or Predictions.from_"
+        "probabilities(…, class_names=…) in place of both; metrics also take classes=…, the class of each column."
     )
     READ_PREDICTIONS = (
         "If they are to be read otherwise, pass Predictions, which take class_names=, first_label=, positive_label= "

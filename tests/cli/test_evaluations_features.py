@@ -1,4 +1,4 @@
-"""`--features` and `--time`: columns of a table by which segments are sought, or rows divided; columns of a fit."""
+"""`--features`, `--time`, columns of a fit and groups of sets: what commands take from the columns of a table."""
 
 from __future__ import annotations
 
@@ -67,3 +67,25 @@ def test_commands_read_the_columns_of_the_fit(refocal, folder):
     code, out, _ = refocal("decide", "test.csv", "--calibrator", "calibrator.json", *read_so, *costs)
     assert code == 0
     assert "column risk of test.csv" in out
+
+
+def test_sets_of_groups_are_fitted_and_measured(refocal, folder):
+    rng = np.random.default_rng(0)
+    for name in ("val.csv", "test.csv"):
+        region = np.where(rng.random(600) < 0.3, "island", "land")
+        labels = rng.integers(3, size=600)
+        logits = rng.normal(size=(600, 3))
+        logits[np.arange(600), labels] += np.where(region == "island", 0.3, 2.5)
+        table = pd.DataFrame(logits, columns=["logit_cat", "logit_dog", "logit_emu"])
+        names = np.array(["cat", "dog", "emu"])[labels]
+        table.assign(label=names, region=region).to_csv(name, index=False)
+    code, out, _ = refocal("fit", "val.csv", "-m", "lac", "--groups", "region", "-o", "sets.json")
+    assert code == 0
+    assert "90 % of rows of each group" in out
+    code, out, _ = refocal("evaluate", "test.csv", "sets.json", "--resamples", "5")
+    assert code == 0
+    assert "The sets hold the truth in" in out
+    assert "region = island" in out
+    code, _, err = refocal("fit", "val.csv", "-m", "ts", "--groups", "region", "-o", "ts.json")
+    assert code != 0
+    assert "--groups can only be used with --method group or lac, aps, raps" in err

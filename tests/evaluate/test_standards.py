@@ -129,7 +129,7 @@ def test_the_axes_of_a_rare_class_are_even_in_log_odds():
     y, p, _ = draw(4000, shift=-4.0)
     page = render(evaluate(Predictions.from_probabilities(p, y), {}, n_resamples=20))
     assert "both axes even in log-odds" in page
-    assert ">0.001</text>" in page
+    assert ">0.01</text>" in page
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,19 @@ def test_a_frame_of_probabilities_as_autogluon_returns_it():
     assert abs(mean_bias(y[1000:], p)) < 0.05
 
 
+@pytest.mark.long
+def test_frames_of_autogluon_itself(tmp_path):
+    tabular = pytest.importorskip("autogluon.tabular")
+    x, y = draw()
+    table = pd.DataFrame(x).add_prefix("x").assign(arrival=np.array(["on time", "late"])[y])
+    model = tabular.TabularPredictor(label="arrival", path=str(tmp_path), verbosity=0)
+    model.fit(table[:500], hyperparameters={"RF": {}}, num_cpus=1)
+    frame = model.predict_proba(table)
+    calibrator = AutoCalibration(input="probabilities").fit(frame[500:1000], table["arrival"][500:1000])
+    p = calibrator.predict_proba(frame[1000:])[:, list(calibrator.classes_).index("late")]
+    assert abs(mean_bias(y[1000:], p)) < 0.05
+
+
 def test_splits_by_time_and_by_customer():
     x, y = draw()
     customer = np.arange(1500) // 10

@@ -153,11 +153,14 @@ class PredictionSets(Calibrator):
         check_is_fitted(self)
         log_p = self.predict_log_proba(X)
         p = np.exp(to_numpy(log_p).astype(np.float64))
-        flat = p.reshape(-1, p.shape[-1])
         if isinstance(X, Predictions) and groups is None:
             groups = X.groups or None
-        thresholds = self._thresholds_of_rows(groups, len(flat)) if self.needs_groups else self.thresholds_
-        return in_library_of(log_p, self._sets(flat, thresholds, np.random.default_rng(seed)).reshape(p.shape))
+        return in_library_of(log_p, self.sets_of(p.reshape(-1, p.shape[-1]), groups, seed).reshape(p.shape))
+
+    def sets_of(self, p: Matrix, groups: Any, seed: int | None) -> Flags:
+        """The sets of rows (N, C) with these probabilities, as `predict_proba` gives them, and these groups."""
+        thresholds = self._thresholds_of_rows(groups, len(p)) if self.needs_groups else self.thresholds_
+        return self._sets(p, thresholds, np.random.default_rng(seed))
 
     def _thresholds_of_rows(self, groups: Any, n_rows: int) -> Matrix:
         """The threshold of each row's group, (N, 1): above every score where the fit has not seen the group."""

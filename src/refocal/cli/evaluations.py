@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -219,6 +220,7 @@ def evaluate(
         only = next(iter(fitted)) if len(fitted) == 1 else None
         if features:
             asked["features"] = _read_columns("--features", test, features, reading, read, in_blocks)
+            read = _using(read, asked["features"])
         evaluation = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     for file in calibrators or []:
         if file.stem in evaluation.failed:
@@ -374,6 +376,12 @@ def _read_columns(
     return {name: np.asarray(raw.kept[name])[rows.numbers] for name in wanted}
 
 
+def _using(rows: Any, columns: Mapping[str, Any]) -> Any:
+    """The same rows, of which some columns that were not asked for as rows were read are used as well."""
+    unused = tuple(name for name in rows.source.unused if name not in columns)
+    return replace(rows, source=replace(rows.source, unused=unused))
+
+
 def _compared(
     validation: Path,
     test: Path | None,
@@ -398,7 +406,7 @@ def _compared(
         if test is None:
             times = None if how.time is None else _read_columns("--time", validation, [how.time], reading, first)
             with about(validation):
-                first, second = refocal.io.split(first, seed=how.seed, time=times)
+                first, second = refocal.io.split(_using(first, times or {}), seed=how.seed, time=times)
         elif how.time is not None:
             raise UsageError(f"--time divides one file into an earlier and a later part; leave out {test}.")
         else:
@@ -412,6 +420,8 @@ def _compared(
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
         if features:
             asked["features"] = _read_columns("--features", test or validation, features, reading, second)
+            first = _using(first, asked["features"])
+            second = _using(second, asked["features"])
         with about(validation):
             return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
 

@@ -85,7 +85,7 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     dropped_of_two = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
     from refocal.evaluate.provenance import READ
     from refocal.evaluate.standards import READING, standards_table
-    from refocal.evaluate.summary import group_table, group_verdict
+    from refocal.evaluate.summary import group_table, group_verdict, set_table, set_verdict
 
     say_read(evaluation.run.get(READ))
     rows = refocal.evaluate.comparison_table(evaluation)
@@ -108,6 +108,10 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
         print_table(groups[0], groups[:shown_groups], ("by chance %", "ECE %"))
         if len(groups) > shown_groups:
             say(f"{len(groups) - shown_groups:,} more groups are in the report and in the evaluation.")
+    if evaluation.after.sets is not None:
+        say(set_verdict(evaluation))
+        parts = set_table(evaluation)
+        print_table(parts[0], parts[:shown_groups])
     if evaluation.segments is not None:
         say(evaluation.segments.sentence(), *(f"  {segment}" for segment in evaluation.segments.segments))
     say(*refocal.evaluate.summary.remarks(evaluation))

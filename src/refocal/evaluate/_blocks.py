@@ -656,4 +656,6 @@ def _details_of(sums: MethodSums, weight: float, level: float, level_of_curve: f
         groups=details.measure_groups(sums.groups.groups(), level, SEED),
         decisions=details.decision_table(sums.decisions / weight),
         curve=None,
+        group_errors=[],
+        sets=None,
     )

@@ -10,14 +10,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Vector
-from refocal._groups import MOST_GROUPS, Groups
-from refocal.calibrators import Calibrator
+from refocal._arrays import Flags, Indices, Vector, to_numpy
+from refocal._group_decisions import share_of_rows
+from refocal._groups import LABEL, MOST_GROUPS, Groups
+from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
+from refocal.calibrators.class_order import InOrder
 from refocal.decide import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability, SmoothCurve
+from refocal.evaluate.decisions import usual_threshold
+from refocal.evaluate.evaluation import (
+    ClassDetail,
+    ClassRow,
+    DecisionTable,
+    GroupErrors,
+    GroupRow,
+    Reliability,
+    SmoothCurve,
+)
+from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
@@ -70,6 +82,65 @@ def decision_table(shares: Vector) -> DecisionTable:
     """What `sum_decisions` summed, as shares of the weight."""
     decided, right, promised = ([round(float(share), 6) for share in row] for row in shares)
     return DecisionTable(DECISION_THRESHOLDS.tolist(), decided, right, promised)
+
+
+def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
+    """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
+
+    Each of m intervals has the level to the power of 1/m (Šidák 1967). Labels of a multi-label model are no groups of
+    this kind, and more groups than a page shows are left out.
+    """
+    most_groups = 100
+    members = {
+        (column, name): np.flatnonzero(names == name)
+        for column, names in groups.items()
+        for name in np.unique(names).tolist()
+    }
+    if rows.n_classes != 2 or LABEL in groups or not 0 < len(members) <= most_groups:
+        return []
+    threshold = table.threshold[usual_threshold(table, 2)]
+    p, happened = rows.event(1)
+    selected = p >= threshold
+    n_rates = 4
+    level_of_one = level ** (1.0 / (n_rates * len(members)))
+    errors = []
+    for (column, name), of_group in members.items():
+
+        def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
+            """The share of an event among some rows of the group; None where there are none of these."""
+            some = of_group[among[of_group]]
+            return share_of_rows(rows, some, event[some], level_of_one)
+
+        of_all = share(selected, np.ones_like(selected))
+        assert of_all is not None  # noqa: S101 - a group has rows
+        errors.append(
+            GroupErrors(
+                column=column,
+                name=name,
+                n=len(of_group),
+                threshold=threshold,
+                selected=of_all,
+                false_positive_rate=share(selected, ~happened),
+                false_negative_rate=share(~selected, happened),
+                ppv=share(happened, selected),
+            )
+        )
+    return errors
+
+
+def coverage_of_sets(
+    rows: Predictions, calibrator: Calibrator | InOrder | None, groups: Groups, level: float, seed: int
+) -> SetCoverage | None:
+    """How often the sets of a calibrator hold the truth, by class and by group; None of one that makes no sets."""
+    own = calibrator.calibrator if isinstance(calibrator, InOrder) else calibrator
+    if not isinstance(own, PredictionSets):
+        return None
+    order = calibrator.order if isinstance(calibrator, InOrder) else np.arange(rows.n_classes)
+    p = to_numpy(rows.values).astype(np.float64)
+    sets = own.sets_of(p[:, order], groups, seed)[:, np.argsort(order)]
+    return set_coverage(
+        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=groups or None
+    )
 
 
 def count_classes(rows: Predictions) -> Vector:

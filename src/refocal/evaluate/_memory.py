@@ -151,9 +151,12 @@ def _details_of(
     rows = probability_rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight, clusters=test.clusters)
     positive = rows.of_positive()
     groups = details.groups_of(positive, measured)
+    decisions = details.decision_table(details.sum_decisions(positive) / positive.weights.sum())
     return Details(
         classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
-        decisions=details.decision_table(details.sum_decisions(positive) / positive.weights.sum()),
+        decisions=decisions,
         curve=details.smooth_curve(positive, level_of_curve) if rows.n_classes == 2 else None,
+        group_errors=details.errors_of_groups(positive, measured, decisions, level_of_curve),
+        sets=details.coverage_of_sets(rows, calibrator, measured, level_of_curve, seed),
     )

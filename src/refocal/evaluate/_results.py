@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 from refocal.errors import ParameterError
 from refocal.evaluate._details import N_BINS
-from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, SmoothCurve
+from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupErrors, GroupRow, Histogram, SmoothCurve
 from refocal.evaluate.statements import ScoreTest
-from refocal.metrics import METRICS
+from refocal.metrics import METRICS, SetCoverage
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
@@ -32,6 +32,10 @@ class Details(NamedTuple):
     decisions: DecisionTable
     curve: SmoothCurve | None
     """Of two classes; None of rows in blocks."""
+    group_errors: list[GroupErrors]
+    """Of two classes, of rows in memory."""
+    sets: SetCoverage | None
+    """Of prediction sets, of rows in memory."""
 
 
 class Result(NamedTuple):

@@ -516,6 +516,8 @@ def _measured(
         decisions=None if details is None else details.decisions,
         stated_bias=stated_bias,
         curve=None if details is None else details.curve,
+        group_errors=[] if details is None else details.group_errors,
+        sets=None if details is None else details.sets,
         improvement_p_value=None if result.score is None else result.score.p_value,
     )
 

@@ -12,7 +12,7 @@ from refocal._json import build, read_json, to_json, without_format
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError, MissingExtraError
 from refocal.evaluate.statements import MethodTests, statement_levels
-from refocal.metrics import Interval, PairedDifference
+from refocal.metrics import Interval, PairedDifference, SetCoverage
 from refocal.segments import FoundSegments
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "ClassRow",
     "DecisionTable",
     "Evaluation",
+    "GroupErrors",
     "GroupRow",
     "Histogram",
     "MapFacts",
@@ -169,6 +170,32 @@ class DecisionTable:
 
 
 @dataclass(frozen=True)
+class GroupErrors:
+    """Acting on the rows of a group from a threshold on, of two classes; intervals hold for all groups together.
+
+    Rates are None where no row of the group can say something about them.
+
+    >>> from refocal.io import Predictions
+    >>> from refocal.evaluate import evaluate
+    >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 1, 1] * 25)
+    >>> found = evaluate(rows.with_groups({"region": ["north", "south"] * 50}), {}, n_resamples=20)
+    >>> [(group.name, group.threshold, group.selected.value) for group in found.before.group_errors]
+    [('north', 0.5, 0.0), ('south', 0.5, 0.0)]
+    """
+
+    column: str
+    name: str
+    n: int
+    threshold: float
+    selected: Interval
+    """The share of rows that are acted on."""
+    false_positive_rate: Interval | None
+    false_negative_rate: Interval | None
+    ppv: Interval | None
+    """The share of the positive class among the rows that are acted on."""
+
+
+@dataclass(frozen=True)
 class SmoothCurve:
     """The flexible curve of two classes: how often the positive one occurs at a probability, with a band.
 
@@ -245,6 +272,10 @@ class Measured:
     """
     curve: SmoothCurve | None = None
     """Of two classes, for the uncalibrated model and the method shown in detail; of rows in memory."""
+    group_errors: list[GroupErrors] = field(default_factory=list)
+    """Of two classes and at most 100 groups, for the uncalibrated model and the method shown in detail."""
+    sets: SetCoverage | None = None
+    """Of prediction sets, where they are shown in detail; of rows in memory."""
 
     @property
     def parameters(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
+from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
 from refocal.evaluate.provenance import (
     ABSENT_CLASSES,
     AT_RANDOM_REMARKS,
@@ -28,7 +28,7 @@ from refocal.evaluate.statements import (
     MethodTests,
     side_of,
 )
-from refocal.metrics import METRICS, Interval, PairedDifference
+from refocal.metrics import METRICS, CoverageOfPart, Interval, PairedDifference
 from refocal.metrics.record import Metric
 from refocal.metrics.records import shown_as
 from refocal.rows.splitting import AT_RANDOM
@@ -337,12 +337,77 @@ def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
         cells["difference"] = BIAS.text(row.difference.value)
         cells[f"{evaluation.level * 100:g} % for all groups"] = BIAS.interval_text(row.difference)
         if evaluation.after is not evaluation.before:
-            cells["before"] = BIAS.text(before[row.column, row.name])
+            cells["difference before"] = BIAS.text(before[row.column, row.name])
         table.append(cells | {"ECE %": percent(row.ece), "by chance %": percent(row.ece_by_chance)})
     return table
 
 
-def group_name(row: GroupRow) -> str:
+def group_errors_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """Selection and errors of each group with the method that is shown in detail, as texts by their headings."""
+
+    def text(share: Interval | None) -> str:
+        return "–" if share is None else f"{percent(share.value)} ({interval_percent(share)})"
+
+    table = []
+    for row in evaluation.after.group_errors:
+        cells = {"group": group_name(row), "rows": f"{row.n:,}", "selected %": text(row.selected)}
+        cells["FPR %"] = text(row.false_positive_rate)
+        cells["FNR %"] = text(row.false_negative_rate)
+        table.append(cells | {"PPV %": text(row.ppv)})
+    return table
+
+
+def set_verdict(evaluation: Evaluation) -> str:
+    """How often prediction sets hold the truth, how large they are, and what was asked for; empty without any."""
+    sets = evaluation.after.sets
+    if sets is None or evaluation.after.calibrator is None:
+        return ""
+    settings = evaluation.after.calibrator["parameters"]
+    asked = {"class": " of each class", "group": " of each group"}.get(settings["conditional"], " together")
+    said = (
+        f"The sets hold the truth in {percent(sets.coverage.value)} % of the rows ({interval_percent(sets.coverage)}), "
+        f"and {100 * settings['coverage']:g} % of the rows{asked} were asked for; they have {sets.mean_size:.2f} "
+        "classes on average."
+    )
+    below = [part for part in sets.parts if part.coverage.high < settings["coverage"]]
+    if below:
+        names = ", ".join(_part_name(evaluation, part) for part in below[:5])
+        said += f" Significantly below that: {names}{' and others' if len(below) > 5 else ''}."
+        if settings["conditional"] == "none":
+            said += " The guarantee is for all rows together, not for each class or group."
+    return said
+
+
+def set_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """The coverage of each class and group as texts by their headings, the lowest first; at most 30 of them."""
+    most_parts = 30
+    parts = [] if evaluation.after.sets is None else evaluation.after.sets.parts
+    table = []
+    for part in sorted(parts, key=lambda part: part.coverage.value)[:most_parts]:
+        cells = {"rows of": _part_name(evaluation, part), "number": f"{part.n:,}"}
+        cells["covered %"] = percent(part.coverage.value)
+        cells[f"{evaluation.level * 100:g} % for all parts"] = interval_percent(part.coverage)
+        table.append(cells | {"classes in a set": f"{part.mean_size:.2f}"})
+    return table
+
+
+def _part_name(evaluation: Evaluation, part: CoverageOfPart) -> str:
+    """A class by its name, a group by its column and its value."""
+    if part.column == "class" and part.name.isdigit():
+        return f"class {evaluation.name_of(int(part.name))}"
+    return f"{part.column} = {part.name}"
+
+
+def n_events(evaluation: Evaluation) -> str:
+    """How many of the test rows are of the positive class, of two: what the precision of every number rests on."""
+    name = positive_name(evaluation)
+    events = [row.n for row in evaluation.before.classes or () if row.label == 1]
+    if not events:
+        return f"{name} in {percent(evaluation.rate)} %"
+    return f"{events[0]:,} of them {name}"
+
+
+def group_name(row: GroupRow | GroupErrors) -> str:
     """A group by its column and its value."""
     return f"{row.column} = {row.name}"
 

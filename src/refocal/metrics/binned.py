@@ -44,6 +44,7 @@ def expected_calibration_error(
     kind: str = "confidence",
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean gap between confidence and accuracy over bins of the confidence.
 
@@ -65,7 +66,7 @@ def expected_calibration_error(
     """
     kinds = ("confidence", "top_label")
     function = "expected_calibration_error"
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, class_names=classes)
     check_binning(n_bins, strategy, function, norm)
     check_option(kind, kinds, "kind", function)
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
@@ -120,6 +121,7 @@ def classwise_ece(
     norm: str = "l1",
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean over the classes of the calibration error of that class's probability (Kull et al. 2019).
 
@@ -128,7 +130,7 @@ def classwise_ece(
     >>> classwise_ece([0, 1], [[1.0, 0.0], [0.5, 0.5]], n_bins=2)
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index, class_names=classes)
     check_binning(n_bins, strategy, "classwise_ece", norm)
     labels: Sequence[int] = range(rows.n_classes)
     absent_error = 0.0  # summed over the classes that never occur, where these are not measured one by one
@@ -190,6 +192,7 @@ def debiased_ece(
     norm: str = "l2",
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Calibration error without the bias that label noise adds (Kumar et al. 2019).
 
@@ -201,7 +204,7 @@ def debiased_ece(
     >>> debiased_ece(y, [0.5] * 100, n_bins=1), round(debiased_ece(y, [0.6] * 100, n_bins=1), 4)
     (0.0, 0.0865)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index, class_names=classes)
     check_binning(n_bins, strategy, "debiased_ece", norm, norms=("l1", "l2"))
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     gap = bins.gap / bins.weight
@@ -258,6 +261,7 @@ def ece_sweep(
     norm: str = "l1",
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Equal-mass calibration error with as many bins as keep the accuracy rising (Roelofs et al. 2022).
 
@@ -268,7 +272,7 @@ def ece_sweep(
     >>> ece_sweep([0, 1, 0, 1], [0.1, 0.2, 0.6, 0.9])
     0.3
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep", ignore_index, class_names=classes)
     check_option(norm, NORMS, "norm", "ece_sweep")
     ranked = rank(*rows.confidence(), rows.weight)
     finest = ranked.ties()

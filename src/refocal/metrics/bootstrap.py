@@ -100,6 +100,7 @@ def bootstrap_interval(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
     **options: Any,
 ) -> Interval:
@@ -132,7 +133,7 @@ def bootstrap_interval(
         check_option(method, ("percentile", "basic"), "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
-    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
     measured = given.measure(metric, probabilities, options)
     if method is None:
         return summarise([measured], n_resamples, seed, **options)[0].interval(level=level)
@@ -227,6 +228,7 @@ def resample(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
     **options: Any,
 ) -> Resamples:
@@ -240,7 +242,7 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
-    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
     return _resample([given.measure(metric, probabilities, options)], n_resamples, seed, options)[0]
 
 
@@ -255,6 +257,7 @@ def paired_bootstrap(
     seed: int = 0,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
     **options: Any,
 ) -> PairedDifference:
@@ -273,7 +276,7 @@ def paired_bootstrap(
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    given = _Given(y_true, sample_weight, ignore_index, clusters, function)
+    given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
     measured_first = given.measure(metric, first, options)
     measured_second = given.measure(metric, second, options)
     _warn_of_noise(measured_first.record, function)
@@ -288,13 +291,15 @@ class _Given(NamedTuple):
     weight: Any
     ignored: IgnoreIndex
     clusters: Any
+    classes: Any
     function: str
 
     def measure(self, metric: Any, values: Any, options: dict[str, Any]) -> MetricRows:
         """A metric, given by its function, of the checked rows."""
         record = _record_of(metric, self.function)
         read = read_log_probabilities if record.takes_logs else read_probabilities
-        rows = read(self.y_true, values, self.weight, self.function, self.ignored, clusters=self.clusters)
+        more = {"clusters": self.clusters, "class_names": self.classes}
+        rows = read(self.y_true, values, self.weight, self.function, self.ignored, **more)
         measured = MetricRows.of(record, rows, **options)
         if not math.isfinite(measured.value):
             expected = f"such that {record.name} is finite"

@@ -138,10 +138,18 @@ class CalibrationHistogram:
         return int(self._count.sum())
 
     def update(
-        self, y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+        self,
+        y_true: Any,
+        probabilities: Any = None,
+        *,
+        sample_weight: Any = None,
+        ignore_index: IgnoreIndex = None,
+        classes: Any = None,
     ) -> CalibrationHistogram:
         """Count a block of rows and return self."""
-        rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index)
+        rows = read_probabilities(
+            y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index, class_names=classes
+        )
         return self.count_rows(*rows.confidence(), rows.weight)
 
     def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:

@@ -9,7 +9,6 @@ rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +32,7 @@ from refocal._clusters import as_clusters
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
-from refocal.rows.class_names import check_label_order
+from refocal.rows.class_names import check_class_names, check_label_order
 from refocal.rows.gate import in_order_of_numbers, names_of_columns
 from refocal.rows.labels import (
     IgnoreIndex,
@@ -57,7 +56,7 @@ def read_probabilities(
     function: str,
     ignore_index: IgnoreIndex = (),
     labels_name: str = "y_true",
-    class_names: Sequence[str] | None = None,
+    class_names: Any = None,
     clusters: Any = None,
 ) -> Predictions:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
@@ -65,10 +64,11 @@ def read_probabilities(
     `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
     labels such as 255; functions without such an argument leave it out here. `Predictions` in the place of `y_true`
     were checked before: so every metric has one function, for users and for `Metric.measure`. Errors call the labels
-    `labels_name`; `class_names` are those of columns that have none of their own.
+    `labels_name`; `class_names` are those of columns that have none of their own, the argument `classes` of metrics.
     """
     if isinstance(y_true, Predictions):
         more = {"probabilities": probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
+        more["classes"] = class_names
         _check_alone(y_true, function, **more)
         rows = y_true.as_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
@@ -93,15 +93,18 @@ def read_log_probabilities(
     ignore_index: IgnoreIndex = (),
     *,
     clusters: Any = None,
+    class_names: Any = None,
 ) -> Predictions:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Predictions):
         more = {"log_probabilities": log_probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
+        more["classes"] = class_names
         _check_alone(y_true, function, **more)
         rows = y_true.as_log_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, log_probabilities, sample_weight)
-    rows, tolerance = read(*given, "log_probabilities", function, ignore_index, clusters=clusters)
+    options: dict[str, Any] = {"class_names": class_names, "clusters": clusters}
+    rows, tolerance = read(*given, "log_probabilities", function, ignore_index, **options)
     values = rows.values
     highest = float(values.max())
     if not highest <= tolerance:
@@ -161,7 +164,7 @@ def read(
     function: str,
     ignored: IgnoreIndex,
     of_labels: str = "y_true",
-    class_names: Sequence[str] | None = None,
+    class_names: Any = None,
     clusters: Any = None,
 ) -> tuple[Predictions, float]:
     """Rows, and how far their sums may be from 1; errors call the values `argument` and the labels `of_labels`.
@@ -191,12 +194,16 @@ def read(
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
         numbers = None if numbers is None else numbers[kept]
-    if names is None and class_names is not None:
-        names = tuple(class_names)
-    elif is_binary and class_names is None:  # the columns of a frame are then labels that exclude nothing
+    n_classes = 2 if is_binary else int(rows.shape[1])
+    if class_names is not None and (names is None or is_binary):
+        names = check_class_names(class_names, n_classes, function, "classes")
+        whole_names = ()
+    elif class_names is not None:
+        expected = f"left out where the columns of {argument} have names"
+        raise ParameterError("classes", function, expected=expected, got="classes")
+    elif is_binary:  # the columns of a frame are then labels that exclude nothing
         names = None
         whole_names = ()
-    n_classes = 2 if is_binary else int(rows.shape[1])
     rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
     try:
         labels = resolve(raw, rule).numbers

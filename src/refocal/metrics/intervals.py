@@ -595,6 +595,7 @@ def mean_bias_interval(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
 ) -> Interval:
     """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
@@ -613,7 +614,7 @@ def mean_bias_interval(
     """
     check_level(level, "mean_bias_interval")
     rows = read_probabilities(
-        y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters
+        y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters, class_names=classes
     )
     p, happened = rows.confidence()
     cells = row_cells(p, happened, rows.weight)

@@ -44,31 +44,50 @@ __all__ = [
 
 
 def observed_expected(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """O/E of two classes, Σ w y / Σ w p: above 1 more rows are of class 1 than the probabilities say.
 
     >>> observed_expected([0, 0, 0, 1], [0.5, 0.25, 0.5, 0.75])
     0.5
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "observed_expected", both=False)
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "observed_expected", both=False, class_names=classes
+    )
     return _checked(_ratio(rows).value, "observed_expected", "above 0 in some row")
 
 
 def calibration_intercept(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Calibration in the large: by how much all log-odds would have to rise for the mean to be the rate; best is 0.
 
     >>> round(calibration_intercept([0, 0, 0, 1], [0.5, 0.5, 0.5, 0.5]), 4)  # logit of 1/4
     -1.0986
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "calibration_intercept")
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "calibration_intercept", class_names=classes
+    )
     return _checked(_intercept(rows).value, "calibration_intercept", "such that the intercept is finite")
 
 
 def calibration_slope(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Cox's slope of the outcome on the log-odds: below 1 probabilities are too extreme, above 1 too moderate.
 
@@ -76,13 +95,20 @@ def calibration_slope(
     >>> round(calibration_slope(y, p), 4)  # log(3) / log(9)
     0.5
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "calibration_slope")
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "calibration_slope", class_names=classes
+    )
     expected = "of several values that do not separate the classes, so that a slope exists"
     return _checked(_slope(rows).value, "calibration_slope", expected)
 
 
 def integrated_calibration_index(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """ICI: the mean distance of the probability of class 1 from the flexible curve (Austin & Steyerberg 2019).
 
@@ -90,12 +116,19 @@ def integrated_calibration_index(
     >>> round(integrated_calibration_index(y, p), 4)  # |0.1 - 0.25| and |0.9 - 0.75|
     0.15
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "integrated_calibration_index")
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "integrated_calibration_index", class_names=classes
+    )
     return _checked(_mean_distance(rows), "integrated_calibration_index", _CURVE_EXISTS)
 
 
 def largest_calibration_error(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """E-max: the largest distance of a row's probability of class 1 from the flexible curve (Harrell 2015).
 
@@ -103,7 +136,9 @@ def largest_calibration_error(
     >>> round(largest_calibration_error(y, p), 4)  # |0.1 - 0.25|
     0.15
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "largest_calibration_error")
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "largest_calibration_error", class_names=classes
+    )
     return _checked(_largest_distance(rows), "largest_calibration_error", _CURVE_EXISTS)
 
 
@@ -410,6 +445,7 @@ def flexible_curve(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
 ) -> FlexibleCurve:
     """The flexible calibration curve of two classes: logistic regression on a restricted cubic spline of log-odds.
@@ -425,7 +461,9 @@ def flexible_curve(
     """
     function = "flexible_curve"
     check_level(level, function)
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, function, clusters=clusters)
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, function, clusters=clusters, class_names=classes
+    )
     curve = curve_of_rows(rows, level)
     if curve is None:
         raise DataError("probabilities", function, expected=_CURVE_EXISTS, got="others")

@@ -65,6 +65,7 @@ def reliability_curve(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
 ) -> ReliabilityCurve:
     """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy of that bin.
@@ -78,7 +79,9 @@ def reliability_curve(
     function = "reliability_curve"
     check_binning(n_bins, strategy, function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     return curve_of(bins, level, unit_variances(rows, bins))
 
@@ -108,6 +111,7 @@ def reliability_band(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
 ) -> ReliabilityBand:
     """Band around the reliability curve, with the bins held fixed.
@@ -130,7 +134,9 @@ def reliability_band(
     check_option(kind, ("confidence", "consistency"), "kind", function)
     check_binning(n_bins, strategy, function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     band = confidence_band if kind == "confidence" else consistency_band
     low, high = band(bins, unit_variances(rows, bins), level, simultaneous=simultaneous)

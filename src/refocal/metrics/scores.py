@@ -63,7 +63,12 @@ class SpiegelhalterResult:
 
 
 def log_loss(
-    y_true: Any, log_probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    log_probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean of -log p(label), in nats, from log-probabilities.
 
@@ -74,7 +79,9 @@ def log_loss(
     >>> log_loss([0, 1], np.log([[0.5, 0.5], [0.75, 0.25]])) == 1.5 * math.log(2)
     True
     """
-    rows = read_log_probabilities(y_true, log_probabilities, sample_weight, "log_loss", ignore_index)
+    rows = read_log_probabilities(
+        y_true, log_probabilities, sample_weight, "log_loss", ignore_index, class_names=classes
+    )
     return mean(log_loss_terms(rows), rows.weight)
 
 
@@ -88,7 +95,12 @@ def log_loss_terms(rows: Predictions) -> Vector:
 
 
 def brier_score(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of two classes of (p(1) - label)², between 0 and 1.
 
@@ -97,7 +109,7 @@ def brier_score(
     >>> brier_score([0, 1], [0.25, 0.5]), brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     (0.15625, 0.15625)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score", ignore_index, class_names=classes)
     return mean(brier_terms(rows), rows.weight)
 
 
@@ -113,14 +125,19 @@ def brier_terms(rows: Predictions) -> Vector:
 
 
 def accuracy(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Share of the rows whose largest probability is that of the label; of equal ones the lowest class counts.
 
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], sample_weight=[1, 1, 2])
     0.5
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "accuracy", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "accuracy", ignore_index, class_names=classes)
     return mean(accuracy_terms(rows), rows.weight)
 
 
@@ -139,6 +156,7 @@ def brier_decomposition(
     n_simulations: int = 20,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> BrierDecomposition:
     """The part of the Brier score that better calibration could remove, and the rest.
 
@@ -156,7 +174,7 @@ def brier_decomposition(
     (0.1875, 0.0625, 0.125)
     """
     function = "brier_decomposition"
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, class_names=classes)
     check_option(method, ("isotonic", "binned"), "method", function)
     check_binning(n_bins, strategy, function)
     check_integer(n_simulations, "n_simulations", function, least=0)
@@ -212,7 +230,12 @@ def murphy(bins: Bins) -> tuple[float, float, float]:
 
 
 def spiegelhalter_test(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> SpiegelhalterResult:
     """Spiegelhalter's test of calibration (1986), for any number of classes.
 
@@ -225,7 +248,9 @@ def spiegelhalter_test(
     >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
     True
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test", ignore_index)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, "spiegelhalter_test", ignore_index, class_names=classes
+    )
     # The excess of each row's Brier score over its mean under calibration, and the variance of that score.
     if rows.binary:
         p, happened = rows.event(1)

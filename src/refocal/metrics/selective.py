@@ -36,7 +36,12 @@ __all__ = ["SelectiveRisk", "augrc", "aurc", "coverage_at_risk", "e_aurc", "risk
 
 
 def aurc(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """AURC: the error rate of the most confident rows, averaged over how many of them are predicted.
 
@@ -44,11 +49,18 @@ def aurc(
     >>> aurc([0, 1, 2, 1], p)  # 0, 0, 0 and 1/4
     0.0625
     """
-    return _aurc(read_probabilities(y_true, probabilities, sample_weight, "aurc", ignore_index)).value
+    return _aurc(
+        read_probabilities(y_true, probabilities, sample_weight, "aurc", ignore_index, class_names=classes)
+    ).value
 
 
 def e_aurc(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """E-AURC: by how much AURC exceeds that of the best order of the rows, with as many errors.
 
@@ -56,11 +68,18 @@ def e_aurc(
     >>> round(e_aurc([0, 1, 2, 1], p), 4)  # of few rows the area of the best order is not that of a curve
     0.0283
     """
-    return _e_aurc(read_probabilities(y_true, probabilities, sample_weight, "e_aurc", ignore_index)).value
+    return _e_aurc(
+        read_probabilities(y_true, probabilities, sample_weight, "e_aurc", ignore_index, class_names=classes)
+    ).value
 
 
 def augrc(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """AUGRC: the share of all rows that are predicted and wrong, averaged over how many are predicted.
 
@@ -68,7 +87,9 @@ def augrc(
     >>> augrc([0, 1, 2, 1], p)  # half of the last row of four is below its own confidence
     0.03125
     """
-    return _augrc(read_probabilities(y_true, probabilities, sample_weight, "augrc", ignore_index)).value
+    return _augrc(
+        read_probabilities(y_true, probabilities, sample_weight, "augrc", ignore_index, class_names=classes)
+    ).value
 
 
 def _cells(source: Predictions | BlockSums) -> ScoreCells:
@@ -227,6 +248,7 @@ def risk_at_coverage(
     coverage: float,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     level: float = 0.95,
     clusters: Any = None,
 ) -> SelectiveRisk:
@@ -244,7 +266,9 @@ def risk_at_coverage(
     function = "risk_at_coverage"
     check_level(level, function)
     check_number(coverage, "coverage", function, above=0.0, most=1.0)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
     curve = _RiskCurve.of(rows)
     rounding = 1e-12
     place = int(np.searchsorted(curve.coverage, coverage - rounding))
@@ -261,6 +285,7 @@ def coverage_at_risk(
     risk: float,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     level: float = 0.95,
     clusters: Any = None,
 ) -> Interval:
@@ -278,7 +303,9 @@ def coverage_at_risk(
     function = "coverage_at_risk"
     check_level(level, function)
     check_number(risk, "risk", function, least=0.0, most=1.0)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
     curve = _RiskCurve.of(rows)
     # With weights or clusters each point is a pass over the rows.
     most_points = 1000 if number_of(rows.clusters, rows.weight) is None else 200

@@ -14,6 +14,7 @@ from refocal.errors import DataError, ShapeError
 from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
+from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -63,6 +64,7 @@ def set_coverage(
     *,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     level: float = 0.95,
     clusters: Any = None,
     groups: Any = None,
@@ -85,6 +87,8 @@ def set_coverage(
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     names, _ = names_of_columns(column_names(sets))
+    if classes is not None:
+        names = check_class_names(classes, given.shape[-1], function, "classes")
     known = None if names is None else tuple(str(name) for name in names)
     given_table = given.astype(np.float64)
     options: dict[str, Any] = {"class_names": known, "clusters": clusters}

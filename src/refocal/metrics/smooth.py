@@ -59,6 +59,7 @@ def smooth_ece(
     bandwidth: float | None = None,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Smooth calibration error (Błasiok & Nakkiran 2023), a consistent measure without bins.
 
@@ -71,7 +72,7 @@ def smooth_ece(
     >>> round(smooth_ece(y, p), 6)
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "smooth_ece", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "smooth_ece", ignore_index, class_names=classes)
     if bandwidth is not None:
         check_number(bandwidth, "bandwidth", "smooth_ece", above=0.0, also="None or ")
     return smooth_error(*rows.confidence(), rows.weight, bandwidth=bandwidth)
@@ -100,7 +101,12 @@ def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> flo
 
 
 def ks_calibration_error(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Largest gap between cumulative confidence and cumulative accuracy (Gupta et al. 2021).
 
@@ -110,13 +116,20 @@ def ks_calibration_error(
     >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index, class_names=classes
+    )
     ties = rank(*rows.confidence(), rows.weight).ties()
     return float(np.abs(np.cumsum(ties.gap)).max() / ties.weight.sum())
 
 
 def corp_reliability(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> CorpReliability:
     """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, without bins.
 
@@ -127,7 +140,9 @@ def corp_reliability(
     >>> corp.accuracy, corp.miscalibration, corp.discrimination, corp.uncertainty
     ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, "corp_reliability", ignore_index, class_names=classes
+    )
     confidence, correct = rows.confidence()
     pools = isotonic_fit(confidence, correct, rows.weight)
     brier = mean(np.square(confidence - correct), rows.weight)

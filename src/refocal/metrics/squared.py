@@ -111,6 +111,7 @@ def squared_ece(
     n_bins: int = 15,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
 
@@ -122,7 +123,7 @@ def squared_ece(
     >>> round(squared_ece(y, [0.5] * 100, n_bins=1), 4), round(squared_ece(y, [0.7] * 100, n_bins=1), 4)
     (-0.0025, 0.0375)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "squared_ece", ignore_index)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "squared_ece", ignore_index, class_names=classes)
     return gap_squares(rows, n_bins).value
 
 
@@ -135,6 +136,7 @@ def squared_ece_difference(
     level: float = 0.95,
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
+    classes: Any = None,
     clusters: Any = None,
 ) -> PairedDifference:
     """Squared calibration error of `first` minus that of `second` on the same rows, with interval and p-value.
@@ -152,8 +154,12 @@ def squared_ece_difference(
     """
     function = "squared_ece_difference"
     check_level(level, function)
-    rows_of_first = read_probabilities(y_true, first, sample_weight, function, ignore_index, clusters=clusters)
-    rows_of_second = read_probabilities(y_true, second, sample_weight, function, ignore_index, clusters=clusters)
+    rows_of_first = read_probabilities(
+        y_true, first, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
+    rows_of_second = read_probabilities(
+        y_true, second, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    )
     summary_of_first = SquaredSummary.of(rows_of_first, n_bins, function)
     summary_of_second = SquaredSummary.of(rows_of_second, n_bins, function)
     return summary_of_first.minus(summary_of_second, level=level)

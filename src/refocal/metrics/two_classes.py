@@ -43,14 +43,21 @@ OfRate = Callable[[float], tuple[float, float]]
 
 
 def mean_bias(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean probability of class 1 less its rate, of two classes: above 0 the model expects too many.
 
     >>> mean_bias([0, 0, 0, 1], [0.5, 0.25, 0.5, 0.75])
     0.25
     """
-    rows = read_two_classes(y_true, probabilities, sample_weight, ignore_index, "mean_bias", both=False)
+    rows = read_two_classes(
+        y_true, probabilities, sample_weight, ignore_index, "mean_bias", both=False, class_names=classes
+    )
     return mean(bias_terms(rows), rows.weight)
 
 
@@ -61,7 +68,12 @@ def bias_terms(rows: Predictions) -> Vector:
 
 
 def log_loss_skill(
-    y_true: Any, log_probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    log_probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """1 less the log-loss over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
@@ -69,41 +81,64 @@ def log_loss_skill(
     >>> round(log_loss_skill([0, 0, 1, 1], np.log(np.stack([1 - p, p], axis=1))), 3)
     0.678
     """
-    rows = read_two_classes(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
+    rows = read_two_classes(
+        y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True, class_names=classes
+    )
     return _log_skill(rows).value
 
 
 def brier_skill(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """1 less the Brier score over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return _square_skill(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
+    return _square_skill(
+        read_two_classes(y_true, probabilities, sample_weight, ignore_index, "brier_skill", class_names=classes)
+    ).value
 
 
 def roc_auc(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Area under the ROC curve: how often a row of class 1 has a higher probability than one of class 0, ties by half.
 
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _auc(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "roc_auc")).value
+    return _auc(
+        read_two_classes(y_true, probabilities, sample_weight, ignore_index, "roc_auc", class_names=classes)
+    ).value
 
 
 def average_precision(
-    y_true: Any, probabilities: Any = None, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
 ) -> float:
     """Mean, over the rows of class 1, of the share of class 1 among the rows with at least their probability.
 
     >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
-    return _precision(read_two_classes(y_true, probabilities, sample_weight, ignore_index, "average_precision")).value
+    return _precision(
+        read_two_classes(y_true, probabilities, sample_weight, ignore_index, "average_precision", class_names=classes)
+    ).value
 
 
 def read_two_classes(
@@ -116,10 +151,11 @@ def read_two_classes(
     logs: bool = False,
     both: bool = True,
     clusters: Any = None,
+    class_names: Any = None,
 ) -> Predictions:
     """Checked rows of two classes, which both occur where `both` asks for it."""
     read = read_log_probabilities if logs else read_probabilities
-    rows = read(y_true, values, weight, function, ignored, clusters=clusters)
+    rows = read(y_true, values, weight, function, ignored, clusters=clusters, class_names=class_names)
     if rows.n_classes != 2:
         argument = "log_probabilities" if logs else "probabilities"
         raise ShapeError(argument, function, expected="of two classes", got=f"{rows.n_classes} classes")

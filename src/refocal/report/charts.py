@@ -104,20 +104,27 @@ def highest_point(curves: Iterable[Reliability]) -> float:
 def flexible_curve(
     curve: SmoothCurve, points: Reliability, title: str, terms: Terms, level: float, on_logit: bool = False
 ) -> Plot:
-    """The flexible curve over its band, the bins as rings; with `on_logit` both axes are even in log-odds."""
-    lowest = 0.0
-    highest = min(1.0, 1.05 * max(*curve.probability, *points.confidence, *points.accuracy))
+    """The flexible curve over its band, the bins as rings; with `on_logit` both axes are even in log-odds.
+
+    The axes hold the curve and the rings; the band may be cut. Rates of 0 and 1 have no place among log-odds.
+    """
+    shown = list(range(len(curve.probability)))
     if on_logit:
-        # A decade below the middle of the lowest bin, where next to no row is; and no end at 0 or 1.
-        lowest = max(1e-5, points.confidence[0] / 10.0)
-        highest = min(0.99, max(highest, 0.1))
+        # A decade below the middle of the lowest bin there is next to no row.
+        shown = [i for i in shown if curve.probability[i] >= points.confidence[0] / 10.0]
+    drawn = [*(curve.probability[i] for i in shown), *(curve.rate[i] for i in shown)]
+    drawn += [*points.confidence, *points.accuracy]
+    lowest = 0.0
+    highest = min(1.0, 1.05 * max(drawn))
+    if on_logit:
+        lowest = max(1e-5, 0.7 * min(value for value in drawn if value > 0.0))
+        highest = max(min(0.999, 1.4 * max(value for value in drawn if value < 1.0)), 0.1)
     scale = _logit if on_logit else float
     ends = (scale(lowest), scale(highest))
 
     def inside(values: Sequence[float]) -> list[float]:
         return [scale(min(max(value, lowest), highest)) for value in values]
 
-    shown = [i for i, p in enumerate(curve.probability) if lowest <= p <= highest]
     xs = inside([curve.probability[i] for i in shown])
     low = inside([curve.low[i] for i in shown])
     high = inside([curve.high[i] for i in shown])
@@ -131,7 +138,10 @@ def flexible_curve(
     plot.marks += [Band(xs, low, high), Line(list(ends), list(ends), dash="4 3")]
     if on_logit:
         plot.marks.append(Axes(terms.probability, terms.outcome, ticks=""))
-        for tick in (0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95):
+        ticks = [0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99]
+        if ends[1] - ends[0] > 9.0:  # of so many log-odds, these are too close to one another to be read
+            ticks = [0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99]
+        for tick in ticks:
             if lowest <= tick <= highest:
                 text = tick_label(tick)
                 plot.marks += [
@@ -142,7 +152,7 @@ def flexible_curve(
         plot.marks.append(Axes(terms.probability, terms.outcome))
     plot.marks.append(Line(xs, inside([curve.rate[i] for i in shown]), Color.FIRST, 1.8))
     for count, p, rate in zip(points.count, points.confidence, points.accuracy, strict=True):
-        if lowest <= p <= highest:
+        if lowest <= p <= highest and lowest <= rate <= highest:
             tip = f"{count:,} rows: {terms.probability} {percent(p)} %, {terms.outcome} {percent(rate)} %"
             plot.marks.append(Point(inside([p])[0], inside([rate])[0], Color.FIRST, tip, "ring"))
     return plot
@@ -374,14 +384,22 @@ def _with_room(low: float, high: float) -> tuple[float, float]:
     return low - room if low < 0.0 else max(low - room, 0.0), high + room
 
 
-def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
-    """The cost of deciding from a threshold on, before calibration dashed."""
+def costs(sides: Mapping[str, Sequence[Decision]], threshold: str, rate: float | None = None) -> Plot:
+    """The cost of deciding from a threshold on, before calibration dashed.
+
+    Of two classes with a `rate`, dotted: the lower cost of acting on all rows, t (1 - rate), and on none,
+    (1 - t) rate. Where a model costs more than that it is of no use.
+    """
     most = {name: max(decision.cost for decision in made) for name, made in sides.items()}
     said = " and ".join(f"{name} it is at most {cost:.1f}" for name, cost in most.items())
     top = 1.05 * (max(most.values()) or 1.0)
     plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.description = f"The cost of 1,000 rows against the threshold; {said}."
     plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
+    if rate is not None:
+        ts = [decision.threshold for decision in next(iter(sides.values()))]
+        without_model = [1000.0 * min(t * (1.0 - rate), (1.0 - t) * rate) for t in ts]
+        plot.marks.append(Line(ts, without_model, Color.INK, 1.2, "1 3"))
     styles = ((Color.MUTED, "6 4"), (Color.FIRST, ""))[-len(sides) :]
     for (name, made), (color, dash) in zip(sides.items(), styles, strict=True):
         plot.marks.append(

@@ -18,17 +18,19 @@ _SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
 _NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 
 
-def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+def check_class_names(
+    names: Iterable[Any] | None, n_classes: int, function: str, argument: str = "class_names"
+) -> tuple[str, ...] | None:
     """The names of the columns as text, if there is a different one for each; None if they have none."""
     if names is None:
         return None
     if isinstance(names, (str, bytes, set, frozenset, Mapping)):
         expected = "a sequence of names, in the order of the columns"
-        raise ParameterError("class_names", function, expected=expected, got=f"a {type(names).__name__}")
+        raise ParameterError(argument, function, expected=expected, got=f"a {type(names).__name__}")
     texts = tuple(str(name) for name in names)
     if not len(texts) == len(set(texts)) == n_classes:
         expected = f"{n_classes} different names, one for each column"
-        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(texts))} different ones")
+        raise ShapeError(argument, function, expected=expected, got=f"{len(set(texts))} different ones")
     # A beginning that says that columns are scores, as in logit_cat, is no part of their names.
     shared = os.path.commonprefix(texts)  # noqa: RUF071 - names, not paths
     of_scores = _SAYS_SCORES.match(shared)

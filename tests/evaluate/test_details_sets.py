@@ -1,0 +1,58 @@
+"""The coverage of prediction sets by class and by group, in an evaluation and on its page."""
+
+import numpy as np
+import pytest
+
+from refocal import PredictionSets
+from refocal.evaluate import evaluate, load_evaluation
+from refocal.evaluate.summary import set_table, set_verdict
+from refocal.io import Predictions
+from refocal.metrics import set_coverage
+from refocal.report import render
+
+
+def draw(n, seed):
+    """Three classes; the model is much worse on the island."""
+    rng = np.random.default_rng(seed)
+    region = np.where(rng.random(n) < 0.2, "island", "land")
+    labels = rng.integers(3, size=n)
+    logits = rng.normal(size=(n, 3))
+    logits[np.arange(n), labels] += np.where(region == "island", 0.3, 2.5)
+    rows = Predictions.from_logits(logits, np.array(["cat", "dog", "emu"])[labels], class_names=["cat", "dog", "emu"])
+    return rows.with_groups({"region": region})
+
+
+@pytest.mark.parametrize("conditional", ["none", "group"])
+def test_the_coverage_is_that_of_the_metric(conditional):
+    rows, test = draw(1500, 0), draw(3000, 1)
+    fitted = PredictionSets(conditional=conditional).fit(rows)
+    found = evaluate(test, {"sets": fitted}, chosen="sets", n_resamples=5)
+    expected = set_coverage(test.labels, fitted.predict_set(test), groups=test.groups)
+    assert found.after.sets == expected
+    assert found.before.sets is None
+    said = set_verdict(found)
+    if conditional == "none":
+        assert "Significantly below that: region = island. The guarantee is for all rows together" in said
+        assert set_table(found)[0]["rows of"] == "region = island"
+    else:
+        assert "90 % of the rows of each group were asked for" in said
+        assert "Significantly below" not in said
+
+
+def test_columns_in_another_order_have_the_same_coverage():
+    fitted = PredictionSets(conditional="class").fit(draw(1500, 0))
+    test = draw(1000, 1)
+    found = evaluate(test, {"sets": fitted}, chosen="sets", n_resamples=5)
+    moved = evaluate(test.reordered(np.array([2, 0, 1])), {"sets": fitted}, chosen="sets", n_resamples=5)
+    assert moved.after.sets.coverage == found.after.sets.coverage
+    assert {tuple(row.values()) for row in set_table(moved)} == {tuple(row.values()) for row in set_table(found)}
+
+
+def test_a_page_has_them(tmp_path):
+    found = evaluate(draw(800, 1), {"sets": PredictionSets().fit(draw(800, 0))}, chosen="sets", n_resamples=5)
+    found.save(tmp_path / "e.json")
+    page = render(load_evaluation(tmp_path / "e.json"))
+    assert 'id="sets-table"' in page
+    assert "class emu" in page
+    assert "That is a mean over fits" in page
+    assert set_table(found)[0]["covered %"] in page

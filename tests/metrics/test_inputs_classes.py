@@ -1,0 +1,90 @@
+"""Metrics take labels by the names of classes, with `classes=`."""
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import metrics
+from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.io import Predictions
+
+NAMES = np.array(["on time", "late"])
+OPTIONS = {"risk_at_coverage": {"coverage": 0.5}, "coverage_at_risk": {"risk": 0.2}}
+# These take other arguments, and are called below.
+OTHERS = ("bootstrap_interval", "by_label", "paired_bootstrap", "resample", "set_coverage", "squared_ece_difference")
+
+
+def draw():
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 3, 400)
+    return p, (rng.random(400) < p).astype(int)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in metrics.__all__
+        if name not in OTHERS
+        and inspect.isfunction(getattr(metrics, name))
+        and "y_true" in inspect.signature(getattr(metrics, name)).parameters
+    ],
+)
+def test_names_give_the_same_as_numbers(name):
+    function = getattr(metrics, name)
+    p, y = draw()
+    both = np.stack([1 - p, p], axis=1)
+    takes_logs = "log_probabilities" in inspect.signature(function).parameters
+    options = OPTIONS.get(name, {})
+    for values in [np.log(both)] if takes_logs else [p, both]:
+        assert str(function(NAMES[y], values, classes=NAMES, **options)) == str(function(y, values, **options))
+
+
+def test_names_in_another_order_move_the_columns():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 50)
+    y = rng.integers(3, size=50)
+    names = np.array(["cat", "dog", "emu"])
+    moved = metrics.brier_score(names[y], p[:, [2, 0, 1]], classes=["emu", "cat", "dog"])
+    assert moved == pytest.approx(metrics.brier_score(y, p))
+    assert metrics.brier_score(y + 1, p, classes=[1, 2, 3]) == metrics.brier_score(y, p)
+
+
+def test_resampled_metrics_and_sets_take_names():
+    p, y = draw()
+    labels = NAMES[y]
+    of_names = {"classes": NAMES, "n_resamples": 20}
+    brier = metrics.brier_score
+    assert metrics.bootstrap_interval(brier, labels, p, **of_names) == metrics.bootstrap_interval(
+        brier, y, p, n_resamples=20
+    )
+    assert metrics.paired_bootstrap(brier, labels, p, 1 - p, **of_names) == metrics.paired_bootstrap(
+        brier, y, p, 1 - p, n_resamples=20
+    )
+    assert (
+        metrics.resample(brier, labels, p, **of_names).interval()
+        == metrics.resample(brier, y, p, n_resamples=20).interval()
+    )
+    given = metrics.squared_ece_difference(labels, p, 1 - p, classes=NAMES)
+    assert given == metrics.squared_ece_difference(y, p, 1 - p)
+    sets = np.stack([p < 0.6, p > 0.2], axis=1)
+    assert [part.name for part in metrics.set_coverage(labels, sets, classes=NAMES).parts] == ["on time", "late"]
+
+
+def test_classes_that_do_not_fit_are_refused():
+    p, y = draw()
+    with pytest.raises(LabelError, match="metrics also take classes="):
+        metrics.brier_score(NAMES[y], p)
+    with pytest.raises(LabelError, match="among the class names"):
+        metrics.brier_score(NAMES[y], p, classes=["early", "late"])
+    with pytest.raises(ShapeError, match="'classes' of brier_score must be 2 different names"):
+        metrics.brier_score(NAMES[y], p, classes=["early", "late", "never"])
+    with pytest.raises(ParameterError, match="'classes' of brier_score must be a sequence of names"):
+        metrics.brier_score(NAMES[y], p, classes="late")
+    frame = pd.DataFrame({"on time": 1 - p, "late": p})
+    with pytest.raises(ParameterError, match="'classes' of brier_score must be left out where the columns"):
+        metrics.brier_score(NAMES[y], frame, classes=["late", "on time"])
+    with pytest.raises(ParameterError, match="'classes' of brier_score must be left out where y_true are Predictions"):
+        metrics.brier_score(Predictions.from_probabilities(p, y), classes=NAMES)

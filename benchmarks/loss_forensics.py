@@ -1,6 +1,7 @@
-"""The loss of the kept networks, told from logits of training rows without a look at the recipe.
+"""The loss of the kept networks, told from logits of training rows; the recipe is only printed beside it.
 
 python benchmarks/loss_forensics.py [--folder paper/results] [--figure benchmarks/results/loss_forensics.svg]
+    [--min-wrong 20] [--class-weight]
 
 Networks of paper/results that have logits of 5,000 training rows, evaluated without augmentation. A minute.
 """
@@ -20,7 +21,7 @@ from refocal.forensics import training_loss
 KNOWN = {"cross-entropy": "0", "flsd-53": "5 and 3", "adafocal": "moving"}
 
 
-def cells(folder: Path) -> list[tuple[str, int, Any, Any]]:
+def cells(folder: Path, **options: Any) -> list[tuple[str, int, Any, Any]]:
     """The loss of training and its length in epochs, beside the estimate and what it explains on test rows."""
     rows = []
     for recipe in sorted(folder.glob("*/recipe.json")):
@@ -30,7 +31,7 @@ def cells(folder: Path) -> list[tuple[str, int, Any, Any]]:
         data = np.load(logits)
         if "train" not in data:
             continue
-        loss = training_loss(data["ytr"], data["train"].astype(np.float32))
+        loss = training_loss(data["ytr"], data["train"].astype(np.float32), **options)
         gap = None if loss.gamma is None else loss.explain(data["yt"], data["test"].astype(np.float32))
         settings = json.loads(recipe.read_text(encoding="utf-8"))
         rows.append((f"{settings['dataset']}, {settings['loss']}", int(settings["epochs"]), loss, gap))
@@ -61,9 +62,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("paper/results"))
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--min-wrong", type=int, default=20)
+    parser.add_argument("--class-weight", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = cells(arguments.folder)
+    class_weight = "fit" if arguments.class_weight else None
+    rows = cells(arguments.folder, min_wrong=arguments.min_wrong, class_weight=class_weight)
     last = "test: confidence - accuracy = loss + fitting"
     print(f"| network | epochs | γ of training | γ told | rows that hold back | {last} |")
     print("|---|---|---|---|---|---|")
@@ -77,6 +81,8 @@ def main() -> None:
             shares = [100.0 * part.value for part in (gap.total, gap.by_loss, gap.by_fitting)]
             parts = f"{shares[0]:+.1f} = {shares[1]:+.1f} {shares[2]:+.1f} points"
         print(f"| {name} | {epochs} | {truth} | {told} | {loss.n_wrong} | {parts} |")
+        if loss.class_weight is not None:
+            print(f"|  | | | weights {loss.class_weight.min():.2f} to {loss.class_weight.max():.2f} | | |")
     if arguments.figure is not None:
         draw(rows, arguments.figure)
 

@@ -122,8 +122,9 @@ def training_loss(
     """The γ of the focal loss, 0 for cross-entropy, that a network was trained with, from logits of training rows.
 
     γ is the one under which scaling the logits does not lower the loss of these rows; the interval is that of resampled
-    rows. Weight decay and augmentation of the training rows move the estimate upwards, by up to one where it was tried
-    (benchmarks/results/loss_forensics.md), and label smoothing looks like a larger γ: neither is in the interval.
+    rows alone. A network that is not at a minimum on these very rows, as with weight decay or augmentation, has another
+    γ: on the five networks where it was told it was off by up to 0.8, mostly upwards, and one of four intervals missed
+    it (benchmarks/results/loss_forensics.md). Label smoothing is not told apart from γ.
 
     Parameters
     ----------

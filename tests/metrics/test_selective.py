@@ -176,6 +176,54 @@ def test_equal_confidences_of_two_classes_are_ties(name, dtype):
             assert with_third == pytest.approx(np.mean(risks), rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_one_confidence_are_predicted_together_whatever_their_class(dtype):
+    for seed in range(10):
+        y, p, _ = two_decimals(seed, dtype)
+        with_third = np.column_stack([p, np.zeros(200, dtype)])
+        for coverage in (0.05, 0.31, 0.7):
+            of_three = risk_at_coverage(y, with_third, coverage=coverage)
+            of_two = risk_at_coverage(y, p[:, 1], coverage=coverage)
+            assert (of_two.coverage, of_two.risk) == (of_three.coverage, of_three.risk)
+            assert of_two.threshold == pytest.approx(of_three.threshold, abs=1.2e-7)
+            confidence = np.maximum(p[:, 1].astype(np.float64), 1.0 - p[:, 1].astype(np.float64))
+            assert np.mean(confidence >= of_two.threshold) == of_two.coverage  # as a user applies it
+        for risk in (0.0, 0.1):
+            assert coverage_at_risk(y, p, risk=risk) == coverage_at_risk(y, with_third, risk=risk)
+
+
+@pytest.mark.parametrize("given", ["", "sample_weight", "clusters"])
+def test_values_at_a_coverage_and_at_a_risk_are_exact_for_many_rows(given):
+    n = 3000
+    rng = np.random.default_rng(0)
+    p = rng.random(n)
+    y = (rng.random(n) < p).astype(int)
+    weight = rng.random(n) if given == "sample_weight" else np.ones(n)
+    options = {"sample_weight": {"sample_weight": weight}, "clusters": {"clusters": np.arange(n) // 20}}.get(given, {})
+    order = np.argsort(-np.maximum(p, 1.0 - p))
+    is_wrong = (p > 0.5) != (y == 1)
+    coverages = np.cumsum(weight[order]) / weight.sum()
+    risks = np.cumsum((weight * is_wrong)[order]) / np.cumsum(weight[order])
+    for coverage in (0.0003, 0.1, 0.5005, 1.0):
+        place = np.argmax(coverages >= coverage - 1e-12)
+        found = risk_at_coverage(y, p, coverage=coverage, **options)
+        assert found.coverage == pytest.approx(coverages[place], rel=1e-12)
+        assert found.threshold == np.maximum(p, 1.0 - p)[order[place]]
+        assert found.risk.value == pytest.approx(risks[place], rel=1e-12)
+    for risk in (0.0, 0.001, 0.05):
+        interval = coverage_at_risk(y, p, risk=risk, **options)
+        assert interval.value == pytest.approx(coverages[np.flatnonzero(risks <= risk)[-1]], rel=1e-12)
+        assert interval.low <= interval.value <= interval.high
+
+
+def test_the_most_confident_row_may_have_no_weight():
+    p = np.array([0.01, 0.8, 0.4, 0.3])
+    y = np.array([0, 1, 1, 0])
+    rows = Predictions(np.stack([1.0 - p, p], axis=1), y, "probabilities", np.array([0.0, 1.0, 1.0, 1.0]))
+    assert risk_at_coverage(rows, coverage=0.2) == risk_at_coverage(y[1:], p[1:], coverage=0.2)
+    assert coverage_at_risk(rows, risk=0.1) == coverage_at_risk(y[1:], p[1:], risk=0.1)
+
+
 def test_the_ranking_joins_both_classes_and_no_neighbours():
     next_to = np.nextafter(0.9, 1.0)
     p = np.array([0.9, next_to, 0.1, 0.1 - 1e-15, 3 / 7, 4 / 7, 0.5])

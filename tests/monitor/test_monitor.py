@@ -480,3 +480,19 @@ def test_the_page_says_which_test_was_used_and_lists_alarms_and_what_is_expected
     assert f'<th scope="row">{monitor.alarm}</th>' in page
     assert "What the predictions say without labels" in page
     assert "Rows were declared independent" in render_monitor(filled(3, independent=True))
+
+
+def test_a_period_in_two_calls_has_the_sums_of_one_but_for_the_scale_of_the_slope():
+    rng = np.random.default_rng(0)
+    whole = CalibrationMonitor()
+    halves = CalibrationMonitor()
+    for day in range(4):
+        p = rng.random(300)
+        y = (rng.random(300) < p).astype(int)
+        whole.update(p, y, period=day)
+        halves.update(p[:120], y[:120], period=day)
+        halves.update(p[120:], y[120:], period=day)
+    for one, other in zip(whole._history.periods, halves._history.periods, strict=True):
+        assert one.sums["mean/all rows"] == pytest.approx(other.sums["mean/all rows"], rel=1e-12)
+        assert one.sums["shape/slope"] == pytest.approx(other.sums["shape/slope"], abs=0.5)
+    assert whole.e_value == pytest.approx(halves.e_value, rel=0.02)

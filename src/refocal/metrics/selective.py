@@ -32,6 +32,9 @@ from refocal.metrics.two_classes import integral_of_share, summary_of, sums_abov
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
+ROUNDING = 1e-12
+"""By how much sums of weights may be off when coverages and risks are compared with those that were asked for."""
+
 __all__ = ["SelectiveRisk", "augrc", "aurc", "coverage_at_risk", "e_aurc", "risk_at_coverage"]
 
 
@@ -269,9 +272,9 @@ def risk_at_coverage(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
-    rounding = 1e-12
-    place = int(np.searchsorted(curve.coverage, coverage - rounding))
+    place = int(np.searchsorted(curve.coverage, coverage - ROUNDING))
     low, high = curve.ends(rows, np.array([place]), level)
     error = float(high[0] - low[0]) / (2.0 * critical_value(level))
     risk = Interval(float(curve.risk[place]), float(low[0]), float(high[0]), level, error, 0.0, 0)
@@ -306,23 +309,30 @@ def coverage_at_risk(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
-    # With weights or clusters each point is a pass over the rows.
-    most_points = 1000 if number_of(rows.clusters, rows.weight) is None else 200
     places = np.arange(len(curve.coverage))
-    if len(places) > most_points:
+    most_points = 200  # at which the interval is computed, where each is a pass over the rows
+    if number_of(rows.clusters, rows.weight) is not None and len(places) > most_points:
         places = np.unique(np.linspace(0, len(places) - 1, most_points).round().astype(np.int64))
     risk_low, risk_high = curve.ends(rows, places, level)
 
-    def largest(risks: Vector) -> float:
-        reached = np.flatnonzero(risks <= risk)
-        return float(curve.coverage[places][reached[-1]]) if len(reached) else 0.0
+    def largest(risks: Vector, coverages: Vector) -> float:
+        reached = np.flatnonzero(risks <= risk + ROUNDING)
+        return float(coverages[reached[-1]]) if len(reached) else 0.0
 
-    value = largest(curve.risk[places])
-    low = min(largest(risk_high), value)
-    high = max(largest(risk_low), value)
+    value = largest(curve.risk, curve.coverage)
+    low = min(largest(risk_high, curve.coverage[places]), value)
+    high = max(largest(risk_low, curve.coverage[places]), value)
     error = (high - low) / (2.0 * critical_value(level))
     return Interval(value, low, high, level, error, 0.0, 0)
+
+
+def _with_weight(rows: Predictions) -> Predictions:
+    """The rows that have a say: Predictions that were not read from arrays may have others."""
+    if rows.weight is None or (rows.weight > 0.0).all():
+        return rows
+    return rows.take(rows.weight > 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,17 +349,19 @@ class _RiskCurve:
 
     @classmethod
     def of(cls, rows: Predictions) -> _RiskCurve:
-        """The curve of checked rows."""
+        """The curve of checked rows with weights above 0."""
         confidence, right, _ = rows.top
-        order = np.argsort(-confidence, kind="stable")
+        order = np.argsort(-rows.ranking, kind="stable")
         weight = rows.weights[order]
-        last = np.flatnonzero(np.append(np.diff(confidence[order]) < 0.0, True))
+        last = np.flatnonzero(np.append(np.diff(rows.ranking[order]) < 0.0, True))
         predicted = np.cumsum(weight)[last]
+        first = np.append(0, last[:-1] + 1)
         return cls(
             order=order,
             last=last,
-            coverage=predicted / weight.sum(),
-            threshold=confidence[order][last],
+            coverage=predicted / predicted[-1],
+            # Of confidences that are equal but for rounding the lowest, so that all of them reach it.
+            threshold=np.minimum.reduceat(confidence[order], first),
             risk=np.cumsum(weight * ~right[order])[last] / predicted,
         )
 

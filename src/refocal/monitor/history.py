@@ -45,7 +45,11 @@ StreamSums = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """The mean and the spread of the log-odds of all predictions so far, which the slope is measured by."""
+    """The mean and the spread of the log-odds of all predictions so far, which the slope is measured by.
+
+    Rows are not kept, so that those of a period that comes in two calls are measured by what was known at each: the
+    evidence on the shape is nearly, not exactly, that of one call. Both are valid, as labels have no say in the scale.
+    """
 
     n: int = 0
     total: float = 0.0

@@ -44,7 +44,7 @@ def test_evaluations_of_other_classes_are_refused():
     with pytest.raises(DataError, match=r"of 3 classes, as the old one\. Got one of 2 classes instead"):
         differences(old, of_two(["no", "yes"]))
     with pytest.raises(DataError, match="Got one with '3' instead"):
-        differences(of_classes(["0", "1", "2"]), of_classes(["1", "2", "3"]))
+        differences(of_classes(["2", "5", "8"]), of_classes(["2", "3", "5"]))
 
 
 def test_the_order_of_more_than_two_classes_changes_nothing():

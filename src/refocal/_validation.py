@@ -364,3 +364,19 @@ def check_label_range(
     expected = f"between 0 and {n_classes - 1}{remark}"
     got = f"labels from {lowest} to {highest}"
     raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)
+
+
+def number_of_text(text: str) -> float:
+    """The number that a text is; a ValueError where it is none.
+
+    Python also reads 0_251, as 251, which no table means.
+
+    >>> number_of_text("2.5e3")
+    2500.0
+    >>> number_of_text("0_251")
+    Traceback (most recent call last):
+    ValueError: no number: '0_251'
+    """
+    if "_" in text:
+        raise ValueError(f"no number: {text!r}")
+    return float(text)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Matrix, Vector
 from refocal._groups import MISSING, names_of_column
-from refocal._validation import check_integer
+from refocal._validation import check_integer, number_of_text
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
@@ -277,7 +277,7 @@ def _column(column: Any, name: str, n_rows: int | None, function: str) -> NDArra
     # Columns of objects, and of text from a file, may hold numbers.
     distinct, place = np.unique(names, return_inverse=True)
     try:
-        numbers = np.array([math.nan if text == MISSING else float(text) for text in distinct.tolist()])
+        numbers = np.array([math.nan if text == MISSING else number_of_text(text) for text in distinct.tolist()])
     except ValueError:
         return names
     return np.asarray(numbers[place])

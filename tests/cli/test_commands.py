@@ -493,6 +493,32 @@ def test_requirements_are_an_exit_code(refocal, folder):
     assert "did you mean 'ece'" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("decide", "test.npz", "--costs", "0,1,1,1;1_0,0,1,1;1,1,0,1;1,1,1,0"), "--costs must be numbers"),
+        (("fit", "val.npz", "--class-weight", "1,1_5,1,1"), "--class-weight must be numbers"),
+        (("compare", "val.npz", "-m", "ts", "--resamples", "5", "--require", "log_loss<0_5"), "--require must be"),
+    ],
+)
+def test_a_number_has_no_underscores(refocal, folder, arguments, words):
+    code, _, err = refocal(*arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_diff_refuses_another_positive_class(refocal, folder):
+    rng = np.random.default_rng(3)
+    p = rng.beta(2, 5, 300)
+    label = np.where(rng.random(300) < p, "yes", "no")
+    pd.DataFrame({"p_no": 1 - p, "p_yes": p, "label": label}).to_csv("rows.csv", index=False)
+    for positive in ("yes", "no"):
+        refocal("evaluate", "rows.csv", "--positive-label", positive, "--resamples", 5, "-o", f"{positive}.json")
+    words = "must be an evaluation whose positive class is 'yes', as that of the old one. Got one of 'no' instead."
+    for command in (("diff", "--fail-if-worse"), ("report", "--over-time")):
+        code, _, err = refocal(command[0], "yes.json", "no.json", *command[1:])
+        assert (code, words in err) == (1, True)
+
+
 def test_diff_and_a_report_of_several(refocal, folder):
     refocal("evaluate", "val.npz", "--resamples", 5, "-o", "a.json")
     refocal("compare", "val.npz", "test.npz", "-m", "ts", "--resamples", 5, "-o", "b.json")

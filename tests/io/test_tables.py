@@ -284,7 +284,43 @@ def test_what_is_wrong_with_json_lines(tmp_path, fitted, line, message):
     assert [i for i, p in enumerate(written) if p is None] == [1700]
 
 
+@pytest.mark.parametrize("value", [0.5, "old", True, [1]])
+def test_a_column_that_was_null_in_the_first_block_is_named(tmp_path, fitted, monkeypatch, value):
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(8 * 200))  # 200 bytes of text
+    rows = zip(LOGITS[:200].tolist(), LABELS[:200].tolist(), strict=True)
+    lines = [{"logits": z, "label": y, "age": None if i < 100 else value} for i, (z, y) in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(FormatError, match=r"the column 'age' holds other kinds .* write \.csv or \.jsonl"):
+        apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.parquet")
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("0_251", "row 1 has '0_251' in the column 'cat', where a number was expected"),
+        ("0,251", "row 1 has '0,251' in the column 'cat'; write decimals with a point"),
+    ],
+)
+def test_what_python_or_a_country_takes_for_a_number_is_refused(tmp_path, monkeypatch, has_pyarrow, cell, message):
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    for ending, separator in ((".csv", ","), (".tsv", "\t")):
+        rows = (("cat", "dog", "label"), ("0.3", "0.2", "cat"), (f'"{cell}"', "0.1", "dog"))
+        (tmp_path / f"rows{ending}").write_text("".join(separator.join(row) + "\n" for row in rows))
+        with pytest.raises(FormatError, match=message):
+            read(tmp_path / f"rows{ending}", values="cat,dog")
+    line = json.dumps({"cat": "0.3", "dog": "0.2", "label": "cat"}) + "\n"
+    (tmp_path / "rows.jsonl").write_text(line + line.replace("0.3", cell))
+    with pytest.raises(FormatError, match=message):
+        read(tmp_path / "rows.jsonl", values="cat,dog")
+
+
 def test_files_of_text_that_are_none(tmp_path):
+    (tmp_path / "a.csv").write_text("cat;dog;label\n0.3;0.2;cat\n")
+    with pytest.raises(FormatError, match=r"commas between them\. It has semicolons; write the table with commas"):
+        open_rows(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(FormatError, match="must hold the names of two or more columns"):
         open_rows(tmp_path / "a.csv")

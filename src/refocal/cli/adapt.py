@@ -10,6 +10,7 @@ from typer import Argument, Exit, Option
 
 import refocal
 from refocal._outputs import CALIBRATOR, guard_output
+from refocal._validation import number_of_text
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
@@ -104,8 +105,8 @@ def _shares(text: str | None, option: str) -> Any:
     try:
         if "=" in text:
             pairs = [part.split("=", 1) for part in text.split(",")]
-            return {name.strip(): float(value) for name, value in pairs}
-        return [float(part) for part in text.split(",")]
+            return {name.strip(): number_of_text(value) for name, value in pairs}
+        return [number_of_text(part) for part in text.split(",")]
     except ValueError:
         expected = f"{option} must be numbers with commas between them, one for each class, or cat=0.3,dog=0.7"
         raise UsageError(f"{expected}. Got {text!r} instead.") from None

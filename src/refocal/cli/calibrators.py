@@ -15,6 +15,7 @@ from typer import Argument, Option
 import refocal
 from refocal._methods import SETS
 from refocal._outputs import CALIBRATOR, guard_output
+from refocal._validation import number_of_text
 from refocal.cli import options
 from refocal.cli.options import (
     JSON_FILE,
@@ -70,7 +71,7 @@ class MethodOptions:
         weight: Any = self.class_weight
         if weight not in (None, "fit"):
             try:
-                weight = [float(each) for each in weight.split(",")]
+                weight = [number_of_text(each) for each in weight.split(",")]
             except ValueError:
                 expected = "--class-weight must be numbers with commas between them, one for each class, or fit."
                 raise UsageError(f"{expected} Got {weight!r} instead.") from None

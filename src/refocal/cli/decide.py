@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 import refocal
 from refocal._outputs import guard_output
+from refocal._validation import number_of_text
 from refocal.cli import options
 from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
@@ -292,7 +293,9 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
     text = Path(costs).read_text(encoding="utf-8-sig") if Path(costs).is_file() else costs.replace(";", "\n")
     try:
-        return np.array([line.split(",") for line in text.splitlines() if line.strip()], dtype=np.float64)
+        return np.array(
+            [[number_of_text(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+        )
     except ValueError:
         expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
         raise UsageError(f"--costs must be {expected}. Got {costs!r}.") from None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from refocal._validation import check_option
+from refocal._validation import check_option, number_of_text
 from refocal.errors import ParameterError
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import METRICS
@@ -46,7 +46,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
         metric = METRICS[measure]
         measured = _value(evaluation, evaluation.after, measure)
         try:
-            limit = float(target) / (100.0 if percent else 1.0)
+            limit = number_of_text(target) / (100.0 if percent else 1.0)
             source = ""
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
@@ -87,7 +87,7 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
 def _is_above_one(target: str) -> bool:
     """Whether the target of a requirement is a number, not a method, and larger than any share."""
     try:
-        return float(target) > 1.0
+        return number_of_text(target) > 1.0
     except ValueError:
         return False
 

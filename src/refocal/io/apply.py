@@ -197,11 +197,13 @@ def apply(
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
-    A table has a column for each class, called as in the rows; where the rows have no names of classes, .parquet and
-    .jsonl have one column of lists, `probabilities`, in the order of the columns of the rows. A .npz file has the
-    names as `class_names`. Sets of classes
-    and least and largest probabilities, where a calibrator has them, follow these. Columns of a
-    table that are neither classes nor labels stand before them and the labels after, as they are. Bad rows are errors;
+    A table has a column for each class, called as the class is: cat for logit_cat. Where the rows have no names of
+    classes, or are called p_0, p_1, …, .csv has the names of the calibrator's classes, or else class_0, class_1, …,
+    and .parquet and .jsonl have one column of lists, `probabilities`, in the order of the columns of the rows. A .npz
+    file has the names as `class_names`. Sets of classes and least and largest probabilities, where a calibrator has
+    them, follow these; in .csv a set is one cell, with semicolons between the classes, where a name that has one
+    itself is quoted. Columns of a table that are neither classes nor labels stand before them and the labels after, as
+    they are; .npz has the labels alone. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
     or surplus cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and
     their `problem` says why.
@@ -291,6 +293,7 @@ def open_application(
         classes=named_classes(calibrator),
         n_classes=calibrator.n_features_in_,
         bad=[] if reading.skip_bad_parts else None,
+        passes_several=several_labels,
     )
     parts, reader = open_parts(path, query, several_labels=several_labels)
     if reader.n_classes != calibrator.n_features_in_:

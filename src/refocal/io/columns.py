@@ -30,6 +30,8 @@ SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "prob
 SAY_LOGITS = ("logit", "logits", "log_odds")
 ONE_COLUMN = (*SAY_PROBABILITIES[:4], "logit", "log_odds")
 """Names of a single column or array for two classes."""
+LABELS_OF_EACH_CLASS = "label_*"
+"""Columns of labels where a row may have several."""
 
 
 class Contents:
@@ -71,6 +73,8 @@ class Query:
     """Whether chunks also have the columns that hold no classes, as they are."""
     several: bool = False
     """Whether a row may have several labels: each class has a column of labels of its own."""
+    passes_several: bool = False
+    """Whether a table may have a column of labels for each class, which are passed on as they are."""
     labelled: bool = False
     """Whether rows without labels are an error."""
     classes: Sequence[str] | None = None
@@ -154,11 +158,25 @@ def choose(contents: Contents, query: Query) -> Columns:
     nested = _nested(contents, query)
     if nested is not None:
         return replace(columns, classes=(nested,), nested=True, input=_kind([nested], query, contents))
-    taken = {labels, query.weight, *query.groups, *contents.partitions}
+    of_each_class = _labels_of_each_class(contents, query)
+    taken = {labels, query.weight, *query.groups, *contents.partitions, *of_each_class}
     classes = class_columns(contents, query, [name for name in contents.names if name not in taken], labels)
     names, whole_names = names_of_columns(tuple(classes))
     kind = _kind(classes, query, contents)
-    return replace(columns, classes=tuple(classes), class_names=names, whole_names=whole_names, input=kind)
+    columns = replace(columns, classes=tuple(classes), class_names=names, whole_names=whole_names, input=kind)
+    ends = differing_ends(classes)
+    ends_of_labels = differing_ends(of_each_class)
+    if of_each_class and sorted(ends) == sorted(ends_of_labels):
+        columns = replace(columns, labels=tuple(of_each_class[ends_of_labels.index(end)] for end in ends))
+    return columns
+
+
+def _labels_of_each_class(contents: Contents, query: Query) -> list[str]:
+    """The columns label_cat, label_dog, … where labels are passed on and a calibrator has as many classes."""
+    if not query.passes_several or query.labels is not None:
+        return []
+    columns = [name for name in contents.names if fnmatchcase(name, LABELS_OF_EACH_CLASS)]
+    return columns if len(columns) > 1 and len(columns) == query.n_classes else []
 
 
 def _array(contents: Contents, query: Query, columns: Columns) -> Columns:
@@ -220,7 +238,7 @@ def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
 
 def _pairs(contents: Contents, query: Query) -> Columns:
     """Columns of scores and of labels, the latter in the order of the former."""
-    labels = _matching(contents, query.labels or "label_*", contents.names)
+    labels = _matching(contents, query.labels or LABELS_OF_EACH_CLASS, contents.names)
     scores = _matching(contents, query.values or "score_*", [name for name in contents.names if name not in labels])
     names = _names_of_pair(scores)
     ends = differing_ends(scores)

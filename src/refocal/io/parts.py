@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
 from refocal._limits import block_entries
-from refocal._validation import check_shape
+from refocal._validation import check_shape, number_of_text
 from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
@@ -206,8 +206,8 @@ class Table(Contents):
                 values = self.matrix(batch, columns.classes, first)
             if query.several:
                 labels = self.matrix(batch, columns.labels, first)
-            else:
-                labels = plain(batch[columns.labels[0]]) if columns.labels else None
+            else:  # several that are passed on are among the columns that are kept
+                labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: self._group(plain(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
@@ -329,7 +329,7 @@ class Table(Contents):
         column = batch[name]
         try:
             if holds_text(column):
-                column = column.astype(np.float64) if _is_plain(column) else column.cast("float64")
+                column = _as_numbers(column) if _is_plain(column) else column.cast("float64")
         except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
             cells = plain(column).tolist()
             column = np.array([number(cell) for cell in cells])
@@ -337,6 +337,9 @@ class Table(Contents):
             if bad.any() and not self.query.lenient:
                 row = int(np.argmax(bad))
                 got = f"row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}"
+                has_decimal_comma = re.fullmatch(r"\s*[+-]?\d*,\d+\s*", str(cells[row])) is not None
+                if has_decimal_comma:
+                    raise FormatError(f"{self.where}: {got}; write decimals with a point, 0.25.") from None
                 remedy = Remedy.COLUMNS if bad.all() else None  # of numbers, it is the right column
                 raise FormatError(f"{self.where}: {got}, where a number was expected.", remedy) from None
         values = plain(column)
@@ -394,11 +397,22 @@ def holds_text(column: Any) -> bool:
 
 
 def number(cell: Any) -> float:
-    """The number in a cell, NaN where it is no number."""
+    """The number in a cell, NaN where it is no number.
+
+    >>> number("2.5"), number("2_5")
+    (2.5, nan)
+    """
     try:
-        return float(cell)
+        return number_of_text(cell) if isinstance(cell, str) else float(cell)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _as_numbers(column: NDArray[Any]) -> NDArray[np.float64]:
+    """A column of Python's objects as numbers; a ValueError where one is none."""
+    return np.array(
+        [number_of_text(cell) if isinstance(cell, str) else np.float64(cell) for cell in column], dtype=np.float64
+    )
 
 
 def _is_plain(column: Any) -> bool:

@@ -65,7 +65,9 @@ class TextTable(Table):
         is_one = len(names) == 1 and names[0] in (self.query.values, *ONE_COLUMN)
         if (len(names) < 2 and not is_one) or len(set(names)) != len(names):
             expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
-            raise FormatError(f"{self.where}: the first line must hold the names of two or more columns, {expected}.")
+            got = " It has semicolons; write the table with commas." if len(names) == 1 and ";" in names[0] else ""
+            must_hold = f"the first line must hold the names of two or more columns, {expected}"
+            raise FormatError(f"{self.where}: {must_hold}.{got}")
         # 0, 1, 2 are names of classes; 0.73 is a value.
         if all(not np.isnan(number(name)) and not name.strip().isdigit() for name in names):
             raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")

@@ -19,7 +19,7 @@ from refocal._files import replace_atomically
 from refocal.calibrators.answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import objects, plain
+from refocal.io.parts import number, objects, plain
 from refocal.io.tables import LISTS
 
 LABEL = "label"
@@ -60,8 +60,23 @@ def columns_of(
     if form is not Form.ARRAYS:
         return beside(_columns(answers, names, form), before, after)
     name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
-    labels = {"labels": plain(*after.values())} if after else {}
+    labels: dict[str, Any] = {}
+    if len(after) == 1:
+        labels["labels"] = plain(*after.values())
+    elif after:
+        labels["labels"] = _side_by_side(after)
     return {name: answers.probabilities, **answers.further, **labels}  # arrays have no place for further columns
+
+
+def _side_by_side(columns: ColumnValues) -> NDArray[Any]:
+    """Columns of labels as a matrix: of numbers where all are, NaN where one is missing, else of text."""
+    cells = [plain(column) for column in columns.values()]
+    if all(column.dtype.kind in "iufb" for column in cells):
+        return np.stack(cells, axis=1)
+    texts = [[cell for cell in column.tolist() if cell not in (None, "")] for column in cells]
+    if any(np.isnan(number(cell)) for column in texts for cell in column):
+        return np.stack([column.astype(np.str_) for column in cells], axis=1)
+    return np.stack([[number(cell) for cell in column.tolist()] for column in cells], axis=1)
 
 
 def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> dict[str, Any]:
@@ -85,8 +100,18 @@ def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
         columns = {f"{name}{end}": each[:, i] for end, each in ends.items() for i, name in enumerate(names)}
     if "sets" in answers.further:
         sets = [[names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
-        columns["set"] = objects([";".join(names) for names in sets]) if form is Form.TEXT else sets
+        columns["set"] = objects([_in_one_cell(each) for each in sets]) if form is Form.TEXT else sets
     return columns
+
+
+def _in_one_cell(names: list[str]) -> str:
+    """The classes of a set with semicolons between them; a name with a semicolon or a quote is quoted, as in CSV.
+
+    >>> _in_one_cell(["cat", "dog"]), _in_one_cell(["cat;dog"])
+    ('cat;dog', '"cat;dog"')
+    """
+    quoted = ['"' + name.replace('"', '""') + '"' if ";" in name or '"' in name else name for name in names]
+    return ";".join(quoted)
 
 
 @contextmanager
@@ -109,13 +134,20 @@ def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[A
             if writer is None:
                 opened = parquet.ParquetWriter(file, table.schema.remove_metadata())
                 writer = stack.enter_context(opened)
+            pairs = zip(table.schema, writer.schema, table.columns, strict=True)
+            writer.write_table(arrow.table([fitting(*pair) for pair in pairs], schema=writer.schema))
+
+        def fitting(mine: Any, first: Any, column: Any) -> Any:
+            """A column in the type that it had in the first rows, which is a guess where all of these were null."""
+            kinds = [str(field.type).removeprefix("large_") for field in (mine, first)]
+            # Arrow would write numbers as text, and truths as numbers.
+            is_other = any((kinds[0] == kind) != (kinds[1] == kind) for kind in ("string", "bool"))
             try:
-                for mine, first in zip(table.schema, writer.schema, strict=True):
-                    if str(mine.type).endswith("string") and not str(first.type).endswith("string"):
-                        raise arrow.ArrowInvalid(f"text in {mine.name!r}, which held {first.type}")
-                writer.write_table(table.cast(writer.schema))
+                if is_other and kinds[0] != "null":
+                    raise arrow.ArrowInvalid(f"{mine.type}, which is not {first.type}")
+                return column.cast(first.type)
             except arrow.ArrowException as error:
-                problem = f"a column holds other kinds of values than in the rows before: {error}"
+                problem = f"the column {mine.name!r} holds other kinds of values than in the rows before: {error}"
                 raise FormatError(f"{problem}; write .csv or .jsonl, which take any.") from error
 
         def in_arrow(cells: NDArray[Any]) -> Any:

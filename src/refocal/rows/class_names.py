@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Indices
+from refocal._validation import number_of_text
 from refocal.errors import ParameterError, Remedy, ShapeError
 
 # Beginnings of names that say that columns are scores, as refocal.io looks for them.
@@ -62,7 +63,7 @@ def shared_beginning(columns: Sequence[Any]) -> int:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        number_of_text(text)
     except ValueError:
         return False
     return True

@@ -1,0 +1,74 @@
+"""What `apply` writes: labels of several per row as arrays, sets of classes in one cell."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import MultiLabelCalibration, PredictionSets
+from refocal.io import apply, read, read_multilabel
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("names", [["red", "round"], ["0", "1"]])
+def test_labels_of_several_per_row_are_kept_in_arrays(tmp_path, ending, names):
+    rng = np.random.default_rng(0)
+    log_odds = 2 * rng.normal(size=(120, 2))
+    labels = (rng.random((120, 2)) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    table = pd.DataFrame(log_odds, columns=[f"score_{name}" for name in names])
+    for i in (1, 0):  # the labels stand in another order than the scores
+        table[f"label_{names[i]}"] = labels[:, i]
+    table["id"] = np.arange(120)
+    file = tmp_path / f"rows{ending}"
+    if ending == ".csv":
+        table.to_csv(file, index=False)
+    elif ending == ".parquet":
+        table.to_parquet(file)
+    else:
+        table.to_json(file, orient="records", lines=True)
+    rows = read_multilabel(file)
+    fitted = MultiLabelCalibration(method="ts").fit(rows.values, rows.labels, class_names=rows.class_names)
+    apply(fitted, file, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_array_equal(arrays["labels"], labels)
+        np.testing.assert_allclose(arrays["probabilities"], fitted.predict_proba(log_odds), rtol=1e-6)
+    apply(fitted, file, tmp_path / "out.csv")
+    written = pd.read_csv(tmp_path / "out.csv")
+    np.testing.assert_array_equal(written[[f"label_{name}" for name in names]], labels)
+    np.testing.assert_array_equal(written["id"], np.arange(120))
+    unlabelled = tmp_path / "new.csv"
+    table.drop(columns=[f"label_{name}" for name in names]).to_csv(unlabelled, index=False)
+    apply(fitted, unlabelled, tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as arrays:
+        assert "labels" not in arrays
+
+
+def test_a_missing_label_of_several_is_nan_in_an_array(tmp_path):
+    log_odds = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.2], [2.0, -0.4]])
+    fitted = MultiLabelCalibration(method="ts").fit(log_odds, [[1, 0], [0, 1], [0, 1], [1, 0]], class_names=["a", "b"])
+    table = pd.DataFrame(log_odds, columns=["score_a", "score_b"])
+    table.assign(label_a=[1, 0, 0, 1], label_b=["0", "", "1", "0"]).to_csv(tmp_path / "rows.csv", index=False)
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_array_equal(arrays["labels"], [[1, 0], [0, np.nan], [0, 1], [1, 0]])
+
+
+def test_a_set_in_a_cell_is_unambiguous_whatever_the_classes_are_called(tmp_path):
+    names = ["x;y", "x", 'y"']
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(300, 3))
+    label = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    table = pd.DataFrame(logits, columns=[f"logit_{name}" for name in names]).assign(label=np.array(names)[label])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    fitted = PredictionSets(coverage=0.9).fit(read(tmp_path / "rows.csv"))
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "sets.csv")
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "sets.jsonl")
+    cells = pd.read_csv(tmp_path / "sets.csv", keep_default_na=False)["set"]
+    sets = [json.loads(line)["set"] for line in (tmp_path / "sets.jsonl").read_text().splitlines()]
+    parsed = [next(csv.reader([cell], delimiter=";"), []) for cell in cells]
+    assert parsed == sets
+    assert len({tuple(each) for each in sets}) == len({*cells})

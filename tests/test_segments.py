@@ -89,6 +89,20 @@ def test_weights_and_clusters_have_their_say():
     assert len(clustered.segments) <= len(single.segments)
 
 
+def test_the_mean_of_a_feature_in_a_range_is_weighted_as_the_rates_are():
+    rng = np.random.default_rng(0)
+    p = rng.random(2000)
+    y = (rng.random(2000) < p).astype(int)
+    feature = rng.normal(size=2000)
+    weight = np.where(feature > 0.0, 5.0, 1.0)
+    bias = find_segments(y, p, {"feature": feature}, sample_weight=weight).bias[0]
+    cuts = np.quantile(feature, np.arange(1, 10) / 10)
+    for number in range(10):
+        members = np.searchsorted(cuts, feature, side="right") == number
+        assert bias.mean[number] == pytest.approx(np.average(feature[members], weights=weight[members]))
+        assert bias.predicted[number] == pytest.approx(np.average(p[members], weights=weight[members]))
+
+
 def test_a_cluster_is_in_one_half():
     y, p, features, _ = draw(2000)
     found = find_segments(y, p, features, clusters=np.arange(2000) // 20)

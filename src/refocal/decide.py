@@ -716,10 +716,14 @@ def automation_curve(
     if costs is not None:
         table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     decided = _decide(rows, table, None)
+    expected_cost = decided.expected_cost
+    if costs is None and rows.binary:
+        # The probability of a mistake, which is equal for equal decimals of either class.
+        expected_cost = 1.0 - rows.ranking
     weight = rows.weights
-    order = np.argsort(decided.expected_cost, kind="stable")
+    order = np.argsort(expected_cost, kind="stable")
     order = order[weight[order] > 0.0]
-    last = _ends(decided.expected_cost[order], n_points)
+    last = _ends(expected_cost[order], n_points)
 
     def up_to_points(terms: Vector) -> Vector:
         """The sums of terms (…, rows) over the rows that are automated at each point."""
@@ -760,7 +764,7 @@ def automation_curve(
     costs_of_points = _interval_of_costs(sums, table, level, limits, n_units, excess)
     return AutomationCurve(
         share=automated / weight.sum(),
-        highest_expected_cost=decided.expected_cost[order][last],
+        highest_expected_cost=expected_cost[order][last],
         error=errors,
         error_low=error_low,
         error_high=error_high,

@@ -495,7 +495,7 @@ def _feature_bias(rows: Predictions, name: str, column: NDArray[Any], level: flo
         segment = _tested(rows, [], members, level_of_one)
         if segment is None:
             continue
-        bias.mean.append(float(column[members].mean()))
+        bias.mean.append(float(np.average(column[members], weights=rows.weights[members])))
         bias.n.append(segment.n)
         bias.predicted.append(segment.predicted)
         bias.occurred.append(segment.occurred)

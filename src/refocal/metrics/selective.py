@@ -28,7 +28,7 @@ from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval, number_of, positive_ends, share_ends, wilson
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
-from refocal.metrics.two_classes import summary_of
+from refocal.metrics.two_classes import integral_of_share, summary_of, sums_above
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
@@ -75,9 +75,9 @@ def _cells(source: Predictions | BlockSums) -> ScoreCells:
     """The weights of right and wrong rows by rising confidence of the top class."""
     if isinstance(source, BlockSums):
         return source.histogram.scores()
-    confidence, right, _ = source.top
-    values = np.unique(confidence)
-    place_of_row = np.searchsorted(values, confidence)
+    _, right, _ = source.top
+    values = np.unique(source.ranking)
+    place_of_row = np.searchsorted(values, source.ranking)
     of_right = np.bincount(place_of_row, source.weights * right, len(values)).astype(np.float64)
     of_wrong = np.bincount(place_of_row, source.weights * ~right, len(values)).astype(np.float64)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
@@ -140,8 +140,8 @@ def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
 
 def _influence(of_right: Vector, of_wrong: Vector, place: Callable[[Vector], Indices], rows: Predictions) -> Vector:
     """The influences of rows, which are those of right and of wrong rows at their place."""
-    confidence, right, _ = rows.top
-    place_of_row = place(confidence)
+    _, right, _ = rows.top
+    place_of_row = place(rows.ranking)
     return np.where(right, of_right[place_of_row], of_wrong[place_of_row])
 
 
@@ -150,16 +150,26 @@ def _ratio(first: Vector, second: Vector) -> Vector:
 
 
 def _bound_of_aurc(cells: ScoreCells, total: float) -> float:
-    """A cell counts as rows of one confidence; its wrong rows may all stand before its others, or all after them."""
-    wrong = cells.wrong
-    right = cells.right
-    wrong_above = np.cumsum(wrong[::-1])[::-1] - wrong
-    rows_above = np.cumsum((wrong + right)[::-1])[::-1] - wrong - right
-    counted = _ratio(wrong_above + wrong, rows_above + wrong + right)
-    most = _ratio(wrong_above + wrong, rows_above + wrong)
-    least = _ratio(wrong_above, rows_above + right)
-    off = np.maximum(most - counted, counted - least) * (wrong + right) / total
-    return float(off[cells.several & (wrong > 0.0)].sum())
+    """How far the AURC of the cells, each of which counts as rows of one confidence, can be off.
+
+    Let A be the weight of wrong rows and B that of all rows above a cell, e that of wrong and r that of right rows in
+    it. A row of the cell has the risk (A + x) / (B + x + y), x ≤ e being the weight of wrong and y ≤ r that of right
+    rows in the cell from its confidence on. It rises with x, as A ≤ B, and falls with y. By falling confidence, the x
+    of a wrong row is no less than the sum of the weights of wrong rows up to and including its own, and the y of a
+    right row likewise. Weighted sums of such terms are upper sums of a rising function, lower sums of a falling one.
+
+    At most, wrong rows have the risk (A + e) / (B + e), and right rows together ∫ (A + e) / (B + e + t) dt from 0 to r.
+    At least, right rows have A / (B + r), and wrong rows together ∫ (A + t) / (B + r + t) dt from 0 to e. Right rows
+    alone have different risks too, where an error is above them.
+    """
+    e = cells.wrong[cells.several]
+    r = cells.right[cells.several]
+    A = sums_above(cells.wrong)[cells.several]  # noqa: N806
+    B = sums_above(cells.wrong + cells.right)[cells.several]  # noqa: N806
+    counted = (e + r) * _ratio(A + e, B + e + r)
+    most = e * _ratio(A + e, B + e) + (A + e) * np.log1p(_ratio(r, B + e))
+    least = r * _ratio(A, B + r) + integral_of_share(e, A, B + r)
+    return float(max((most - counted).sum(), (counted - least).sum()) / total)
 
 
 def _n_rows(source: Predictions | BlockSums) -> float:

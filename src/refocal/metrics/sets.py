@@ -111,13 +111,10 @@ def set_coverage(
 
 
 def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
-    """The groups of the rows; those that were given for rows that are left out are not known here."""
+    """The groups of the rows, which are given for rows without a label or of weight 0 too."""
     n_given = int(np.prod(np.shape(y_true)))
     columns = as_groups(groups, n_given, function)
-    if columns and n_given != len(rows.labels):
-        expected = "given for rows that all have a label and a weight above 0"
-        raise ShapeError("groups", function, expected=expected, got=f"{n_given - len(rows.labels)} others")
-    return columns
+    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _parts(

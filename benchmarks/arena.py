@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.calibrators.registry import make
+from refocal.evaluate import ranks
 
 METRICS = ("logloss", "brier", "ece-15")
 BASE = "Base-model"
@@ -133,12 +134,7 @@ class Table(NamedTuple):
 
 def win_rates(table: Table) -> dict[str, NDArray[np.float64]]:
     """For each method and experiment the share of the other methods whose score is strictly higher."""
-    scores = np.stack(list(table.columns.values()))
-    rates = {}
-    for i, name in enumerate(table.columns):
-        others = np.delete(scores, i, axis=0)
-        rates[name] = (others > scores[i]).mean(axis=0)
-    return rates
+    return ranks.win_rates(table.columns)
 
 
 def interval(values: NDArray[np.float64], datasets: NDArray[Any], n_resamples: int = 1000) -> tuple[float, float]:

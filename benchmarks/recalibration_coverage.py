@@ -62,10 +62,12 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
     centre, spread, of_truth = SETTINGS[setting]
     truth = truths(setting)
     held: dict[str, list[int]] = {name: [] for name in (*INFLUENCES, "ici", "curve")}
+    n_events = 0
     for seed in range(n_simulations):
         rng = np.random.default_rng([n_rows, seed])
         z = rng.normal(centre, spread, n_rows)
         labels = (rng.random(n_rows) < sigmoid(of_truth(z))).astype(np.int64)
+        n_events += int(labels.sum())
         if labels.min() == labels.max():
             continue
         rows = probability_rows(labels, sigmoid(z))
@@ -83,7 +85,7 @@ def coverage(setting: str, n_rows: int, n_simulations: int, n_of_test: int) -> d
             at_middle = float(sigmoid(of_truth(np.array([centre])))[0])
             low, high = (float(np.interp(middle, curve.probability, end)) for end in (curve.low, curve.high))
             held["curve"].append(int(at_middle > high) - int(at_middle < low))
-    said = {}
+    said = {"events": f"{n_events / n_simulations:.1f}"}
     for name, sides in held.items():
         found = np.array(sides)
         shares = (np.mean(found == 0), np.mean(found > 0), np.mean(found < 0))
@@ -99,12 +101,13 @@ def main() -> None:
     print("`python benchmarks/recalibration_coverage.py > benchmarks/results/recalibration_coverage.md`\n")
     print(f"Shares in %, of {n_simulations:,} simulated samples ({n_of_test} for the ICI), of 95 % intervals that hold")
     print(
-        "the truth; in brackets those that lie below it and above it. The curve is asked at the median probability.\n"
+        "the truth; in brackets those that lie below it and above it. The curve is asked at the median probability."
+        "\nSamples without an event, or with none that a line or curve exists for, are left out. Events are a mean.\n"
     )
-    print("| truth | rows | O/E | intercept | slope | ICI | curve |")
-    print("|---|---|---|---|---|---|---|")
+    print("| truth | rows | events | O/E | intercept | slope | ICI | curve |")
+    print("|---|---|---|---|---|---|---|---|")
     for setting in SETTINGS:
-        for n_rows in (1000, 5000) if "rare" in setting else (200, 1000, 5000):
+        for n_rows in (250, 500, 1000, 5000) if "rare" in setting else (200, 1000, 5000):
             said = coverage(setting, n_rows, n_simulations, n_of_test)
             print(f"| {setting} | {n_rows:,} |", " | ".join(said.values()), "|", flush=True)
 

@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections import Counter
 from importlib.metadata import version
@@ -19,6 +20,9 @@ import pytest
 
 from array_libraries import MAKE
 from helpers import PATIENCE, set_screen
+
+# Where methods and metrics are registered.
+REGISTERS = (("refocal._methods", "NAMED"), ("refocal.metrics.records", "METRICS"))
 
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -94,6 +98,18 @@ def pytest_terminal_summary(terminalreporter):
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
     if reasons:
         terminalreporter.write_line("skipped: " + "; ".join(f"{n} ({reason})" for reason, n in reasons.items()))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered():
+    """Methods and metrics that a test, an example or a page registers are forgotten after it."""
+    tables = [sys.modules[module].__dict__[name] for module, name in REGISTERS if module in sys.modules]
+    before = [dict(table) for table in tables]
+    yield
+    for table, kept in zip(tables, before, strict=True):
+        if table.keys() != kept.keys():
+            table.clear()
+            table.update(kept)
 
 
 @pytest.fixture(params=sorted(MAKE))

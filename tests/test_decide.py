@@ -139,6 +139,20 @@ def test_intervals_of_net_benefit_cover():
     assert np.all(sum((c.low <= truth) & (truth <= c.high) for c in curves) >= 273)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_confidences_of_two_classes_are_automated_together(dtype):
+    rng = np.random.default_rng(0)
+    k = rng.integers(0, 101, 300)
+    labels = (rng.random(300) < k / 100).astype(int)
+    p = (np.stack([100 - k, k], axis=1) / 100).astype(dtype)
+    with_third = automation_curve(labels, np.column_stack([p, np.zeros(300, dtype)]), n_points=300)
+    for given in (p, p[:, 1]):
+        curve = automation_curve(labels, given, n_points=300)
+        assert_allclose(curve.share, with_third.share, rtol=1e-12)
+        assert_allclose(curve.error, with_third.error, rtol=1e-12)
+        assert_allclose(curve.cost, with_third.cost, rtol=1e-12)
+
+
 def test_automation_is_that_of_a_plain_loop(rows):
     labels, p, weight = rows
     curve = automation_curve(labels, p, COSTS, abstain=1.1, sample_weight=weight, n_points=50)

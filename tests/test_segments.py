@@ -12,7 +12,9 @@ from refocal import GroupCalibration
 from refocal.errors import ParameterError, ShapeError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.io import Predictions, split
-from refocal.metrics import mean_bias, mean_bias_interval
+from refocal.metrics import mean_bias
+from refocal.metrics.bins import row_cells
+from refocal.metrics.intervals import exact_interval_of_shift
 from refocal.report.page import render
 from refocal.segments import Condition, find_segments
 
@@ -58,7 +60,8 @@ def test_the_numbers_are_those_of_the_half_that_did_not_propose():
     ]
     assert segment.n == len(rows)
     assert segment.difference.value == pytest.approx(mean_bias(y[rows], p[rows]))
-    interval = mean_bias_interval(y[rows], p[rows], level=0.95 ** (1 / found.n_tested))
+    order = np.array(rows)[np.argsort(p[rows])]
+    interval = exact_interval_of_shift(row_cells(p[order], y[order], None), 0.95 ** (1 / found.n_tested))
     assert (segment.difference.low, segment.difference.high) == pytest.approx((interval.low, interval.high))
     assert (segment.predicted, segment.occurred) == pytest.approx((p[rows].mean(), y[rows].mean()))
     assert (found.n_search, found.n_test) == (6000, 6000)
@@ -84,6 +87,20 @@ def test_weights_and_clusters_have_their_say():
     single = find_segments(y[repeated], p[repeated], many)
     assert clustered.n_search == 2000
     assert len(clustered.segments) <= len(single.segments)
+
+
+def test_the_mean_of_a_feature_in_a_range_is_weighted_as_the_rates_are():
+    rng = np.random.default_rng(0)
+    p = rng.random(2000)
+    y = (rng.random(2000) < p).astype(int)
+    feature = rng.normal(size=2000)
+    weight = np.where(feature > 0.0, 5.0, 1.0)
+    bias = find_segments(y, p, {"feature": feature}, sample_weight=weight).bias[0]
+    cuts = np.quantile(feature, np.arange(1, 10) / 10)
+    for number in range(10):
+        members = np.searchsorted(cuts, feature, side="right") == number
+        assert bias.mean[number] == pytest.approx(np.average(feature[members], weights=weight[members]))
+        assert bias.predicted[number] == pytest.approx(np.average(p[members], weights=weight[members]))
 
 
 def test_a_cluster_is_in_one_half():

@@ -92,11 +92,20 @@ def _metric_card(metric: Metric) -> str:
         "formula": text["formula"],
         "use": text["use"],
         "caution": text["caution"],
-        "better": f"{'lower' if metric.lower_is_better else 'higher'}, {low} … {high}",
+        "better": f"{_best(metric)}, {low} … {high}",
         "for": "two classes" if metric.two_classes else "",
         "function": f"[{function}](reference/metrics.md#refocal.metrics.{function})",
     }
     return f"\n## {metric.name}\n\n{_table(facts)}"
+
+
+def _best(metric: Metric) -> str:
+    """Which values of a metric are better."""
+    if metric.target is not None:
+        return f"nearer to {metric.target:g}"
+    if metric.signed:
+        return "nearer to 0"
+    return "lower" if metric.lower_is_better else "higher"
 
 
 def _table(facts: dict[str, str]) -> str:

@@ -121,6 +121,26 @@ def days(ax: Axes, found: Found) -> None:
     ax.set(xlabel="day", ylabel="rate")
 
 
+def rates(ax: Axes, found: Found) -> None:
+    """The rate by the judge, by labels and by both, with intervals; the truth as a line."""
+    rate = found["rate"]
+    ax.axhline(found["good"].mean(), color="black", linestyle=":")
+    ax.plot([0], [rate.of_judge], "o", color=SECOND)
+    for place, interval in ((1, rate.of_labels), (2, rate.interval)):
+        margins = [[interval.value - interval.low], [interval.high - interval.value]]
+        ax.errorbar([place], [interval.value], margins, fmt="o", color=FIRST, capsize=4)
+    ax.set_xticks([0, 1, 2], ["judge", "labels", "both"])
+    ax.set(xlim=(-0.5, 2.5), ylabel="rate")
+
+
+def networks(ax: Axes, found: Found) -> None:
+    """The log-loss of every network, before and after."""
+    rows = found["found"].by_network("log_loss")
+    for method, color in (("none", SECOND), ("entropy-scaling", FIRST)):
+        ax.plot([row.methods[method].mean for row in rows], range(len(rows)), "o", color=color, markersize=3)
+    ax.set(xlabel="log-loss", ylabel="network", yticks=[])
+
+
 PICTURES: dict[str, Callable[[Axes, Found], None]] = {
     "start_file": lambda ax, v: top_class(ax, v["test"].labels, softmax(v["test"].values), v["probabilities"]),
     "start_sklearn": lambda ax, v: top_class(ax, v["y_test"], v["p_before"], v["p_after"]),
@@ -138,9 +158,12 @@ PICTURES: dict[str, Callable[[Axes, Found], None]] = {
     "published_table": lambda ax, v: top_class(
         ax, v["test_labels"], softmax(v["test_logits"]), v["by_ece"].predict_proba(v["test_logits"])
     ),
+    "methods_paper": networks,
     "train_with_focal_loss": of_fit,
     "hugging_face": of_fit,
     "language_model_tokens": tokens,
+    "llm_multiple_choice": lambda ax, v: top_class(ax, v["test"].labels, v["p_before"], v["p_after"]),
+    "llm_judge": rates,
     "multilabel": labels_of,
     "segmentation": segments,
     "detection": detections,

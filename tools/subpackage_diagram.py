@@ -25,6 +25,7 @@ WORDS = {
     "io": "files, blocks, Dask, stores",
     "decide": "probabilities + costs → actions",
     "decomposition": "how much of a loss is miscalibration",
+    "forensics": "the loss a network was trained with",
     "segments": "features + rows → where probabilities are off",
     "detection": "boxes: matching, calibration, errors",
     "calibrators": "logits → probabilities; JSON",

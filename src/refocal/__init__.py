@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         explore,
         export,
         fitting,
+        forensics,
         io,
         losses,
         maps,
@@ -50,7 +51,7 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         # Without the program; `from refocal import *` works without torch, which refocal.nn needs.
         offered = _MODULES - {"cli"} - (set() if find_spec("torch") else {"nn"})
-        return ["__version__", *sorted(offered), *sorted(set(calibrators.__all__) - {"Calibrator"})]
+        return ["__version__", *sorted(offered), *sorted(calibrators.__all__)]
     if name in calibrators.__all__:
         return getattr(calibrators, name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")

@@ -11,7 +11,7 @@ import numpy as np
 from refocal._arrays import Flags, Indices
 from refocal._groups import Groups
 from refocal.metrics.inputs import mean
-from refocal.metrics.intervals import Interval, interval_of_share
+from refocal.metrics.intervals import Interval, ShareSummary
 from refocal.rows import Predictions
 
 
@@ -56,7 +56,8 @@ def decisions_by_group(
 ) -> list[GroupDecisions]:
     """Every group of every column, in the order of their names.
 
-    An action of -1 is none. Each of m intervals has the level to the power of 1/m (Šidák 1967).
+    An action of -1 is none. Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which
+    those of shares are exact.
     """
     members: dict[tuple[str, str], Indices] = {}
     for column, names in groups.items():
@@ -73,7 +74,7 @@ def decisions_by_group(
 
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
-            return share_of_rows(rows, of_group[among], event[among], level_of_one)
+            return _exact_share(rows, of_group[among], event[among], level_of_one)
 
         everyone = np.ones(len(of_group), dtype=np.bool_)
         decided = action_of_group >= 0
@@ -99,13 +100,30 @@ def decisions_by_group(
 
 def share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
     """The share of an event among some of the rows; None where there are none, anything where they are one cluster."""
+    share = _share(rows, members, event)
+    return share.interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)
+
+
+def _exact_share(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
+    """The same for a level close to 1, of intervals that hold together."""
+    share = _share(rows, members, event)
+    return share.exact_interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)
+
+
+def _share(rows: Predictions, members: Indices, event: Flags) -> ShareSummary | float | None:
+    """The share of an event among some of the rows; its value alone where they are one cluster, None of no rows."""
     if not len(members):
         return None
     weight = None if rows.weight is None else rows.weight[members]
     clusters = None if rows.clusters is None else rows.clusters[members]
     if clusters is not None and len(np.unique(clusters)) == 1:
-        return Interval(mean(event.astype(np.float64), weight), 0.0, 1.0, level, 0.5, 0.0, 0)
-    return interval_of_share(event, weight, level, clusters)
+        return mean(event.astype(np.float64), weight)
+    return ShareSummary.of(event, weight, clusters)
+
+
+def _unknown(value: float | None, level: float) -> Interval | None:
+    """One cluster says nothing about others: a share may be any."""
+    return None if value is None else Interval(value, 0.0, 1.0, level, 0.5, 0.0, 0)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,14 @@ class Method(NamedTuple):
     """Whether the order of the classes, and so the accuracy, stays."""
     in_blocks: bool = False
     """Whether it fits on rows in blocks, which need not fit into memory."""
+    own: type[Calibrator] | None = None
+    """The class, where it is none of this package."""
 
     @property
     def kind(self) -> type[Calibrator]:
         """The class, which is loaded with the libraries that it needs."""
+        if self.own is not None:
+            return self.own
         kind: type[Calibrator] = getattr(refocal.calibrators, self.class_name)
         return kind
 
@@ -81,7 +85,7 @@ LABELLED = {"multi-label": Method("a method for several labels", "MultiLabelCali
 """Saved and loaded as the others are, and not called by its name: it fits one of them on rows with several labels."""
 
 METHODS = ChainMap(GROUPED, SETS, NAMED)
-"""All rows by their names."""
+"""All rows by their names; those of `refocal.register` are in NAMED too."""
 
 OTHER_NAMES = {
     "sigmoid": "logistic",

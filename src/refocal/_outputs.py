@@ -14,6 +14,7 @@ from refocal.errors import ParameterError, Remedy
 
 CALIBRATOR = "refocal-calibrator"
 EVALUATION = "refocal-evaluation"
+MANY = "refocal-many"
 
 Place = str | os.PathLike[str]
 
@@ -44,6 +45,7 @@ def guard_output(
     kinds = {
         CALIBRATOR: "a calibrator",
         EVALUATION: "an evaluation",
+        MANY: "a comparison of many networks",
         "refocal-monitor": "the state of a monitor",
         "refocal-detection-calibrator": "a calibrator of detections",
     }
@@ -59,7 +61,7 @@ def guard_output(
             raise ParameterError(argument, function, expected=expected, got=repr(os.fspath(output)))
     if kind is None or overwrite or not target.is_file() or target.stat().st_size == 0:
         return
-    present = _format_of(target)
+    present = format_of(target)
     if present != kind:
         expected = f"a new file or {kinds[kind]}, which is replaced"
         got = f"{os.fspath(output)!r}, which is {kinds.get(present or '', 'a file of another kind')}"
@@ -139,7 +141,7 @@ def _matches(parts: tuple[str, ...], steps: tuple[str, ...]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], steps[0]) and _matches(parts[1:], steps[1:])
 
 
-def _format_of(file: Path) -> str | None:
+def format_of(file: Path) -> str | None:
     """What a JSON file says that it is; None if it says nothing, or cannot be read."""
     try:
         data = json.loads(file.read_bytes())

@@ -22,7 +22,14 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import effective_size, outcome_weights, reached_from
 from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, mean, read_probabilities
-from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, number_of, wilson
+from refocal.metrics.intervals import (
+    Interval,
+    bounded_mean,
+    exact_bounded_mean,
+    interval_of_share,
+    number_of,
+    wilson,
+)
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
@@ -280,7 +287,7 @@ def evaluate_decisions(
         """The cost of some rows."""
         of_members = rows.take(members)
         decided_members = decided.take(members)
-        cost = _cost_of_rows(of_members, decided_members, table, level_of_one)
+        cost = _cost_of_rows(of_members, decided_members, table, level_of_one, simultaneous=True)
         return cost, mean(decided_members.expected_cost, of_members.weight)
 
     fixed_costs = {action: mean(table[rows.labels, action], rows.weight) for action in range(table.shape[1])}
@@ -304,8 +311,10 @@ def evaluate_decisions(
     )
 
 
-def _cost_of_rows(rows: Predictions, decided: DecidedRows, table: Vector, level: float) -> Interval:
-    """The mean cost of rows that are decided, with its interval."""
+def _cost_of_rows(
+    rows: Predictions, decided: DecidedRows, table: Vector, level: float, *, simultaneous: bool = False
+) -> Interval:
+    """The mean cost of rows that are decided, with its interval; `simultaneous` for a level close to 1."""
     sums = [moments.sum(axis=1) for moments in _moments(rows, decided, table)]
     limits = (float(min(table.min(), decided.cost.min())), float(max(table.max(), decided.cost.max())))
     n_units = number_of(rows.clusters, rows.weight)
@@ -314,7 +323,7 @@ def _cost_of_rows(rows: Predictions, decided: DecidedRows, table: Vector, level:
         value = mean(decided.cost, rows.weight)
         return Interval(value, *limits, level, limits[1] - limits[0], 0.0, 0)
     excess = 0.0 if n_units is None else float(_excess_variance(decided.cost, rows))
-    costs_of_rows = _interval_of_costs(sums, table, level, limits, n_units, excess)
+    costs_of_rows = _interval_of_costs(sums, table, level, limits, n_units, excess, simultaneous=simultaneous)
     return Interval(
         value=float(costs_of_rows.mean),
         low=float(costs_of_rows.low),
@@ -464,6 +473,8 @@ def _interval_of_costs(
     limits: tuple[float, float],
     n_units: int | None = None,
     excess_variance: Vector | float = 0.0,
+    *,
+    simultaneous: bool = False,
 ) -> CostIntervals:
     """The intervals of mean costs, from the sums of `_moments`, (6, …) each.
 
@@ -487,7 +498,10 @@ def _interval_of_costs(
         # The effective number of rows: the variance of a row over that of the mean; (Σw)² / Σw² if all cost the same.
         differs = variance_of_rows > 1e-12 * (highest_cost - lowest_cost) ** 2
         size = np.where(differs, variance_of_rows, weight**2) / np.where(differs, range_variance, squared_weight)
-        low, high = bounded_mean(range_mean, range_variance, size, lowest_cost, highest_cost, level)
+        if simultaneous:
+            low, high = exact_bounded_mean(range_mean, size, lowest_cost, highest_cost, level)
+        else:
+            low, high = bounded_mean(range_mean, range_variance, size, lowest_cost, highest_cost, level)
         rest = rest - share**2 * range_variance
         squares_below = squares_below + (share * (low - range_mean)) ** 2
         squares_above = squares_above + (share * (high - range_mean)) ** 2
@@ -702,10 +716,14 @@ def automation_curve(
     if costs is not None:
         table = check_costs(costs, rows.n_classes, function, _class_names(y_true, probabilities))
     decided = _decide(rows, table, None)
+    expected_cost = decided.expected_cost
+    if costs is None and rows.binary:
+        # The probability of a mistake, which is equal for equal decimals of either class.
+        expected_cost = 1.0 - rows.ranking
     weight = rows.weights
-    order = np.argsort(decided.expected_cost, kind="stable")
+    order = np.argsort(expected_cost, kind="stable")
     order = order[weight[order] > 0.0]
-    last = _ends(decided.expected_cost[order], n_points)
+    last = _ends(expected_cost[order], n_points)
 
     def up_to_points(terms: Vector) -> Vector:
         """The sums of terms (…, rows) over the rows that are automated at each point."""
@@ -746,7 +764,7 @@ def automation_curve(
     costs_of_points = _interval_of_costs(sums, table, level, limits, n_units, excess)
     return AutomationCurve(
         share=automated / weight.sum(),
-        highest_expected_cost=decided.expected_cost[order][last],
+        highest_expected_cost=expected_cost[order][last],
         error=errors,
         error_low=error_low,
         error_high=error_high,

@@ -30,7 +30,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level
-from refocal.metrics.intervals import Interval, interval_of_shift, number_of
+from refocal.metrics.intervals import Interval, exact_interval_of_shift, number_of
 from refocal.metrics.recalibration import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
@@ -472,12 +472,12 @@ def _difference(rows: Predictions, p: Vector, happened: Flags, members: Indices,
     weight = None if rows.weight is None else rows.weight[members]
     cells = row_cells(p[members], happened[members], weight)
     if rows.clusters is None and weight is None:
-        return interval_of_shift(cells, level)
+        return exact_interval_of_shift(cells, level)
     clusters = None if rows.clusters is None else np.unique(rows.clusters[members], return_inverse=True)[1]
     variance = float(variance_of_mean(p[members] - happened[members], weight, clusters))
     if not math.isfinite(variance):
         return None
-    return interval_of_shift(cells, level, variance, number_of(clusters, weight))
+    return exact_interval_of_shift(cells, level, variance, number_of(clusters, weight))
 
 
 def _feature_bias(rows: Predictions, name: str, column: NDArray[Any], level: float) -> FeatureBias:
@@ -495,7 +495,7 @@ def _feature_bias(rows: Predictions, name: str, column: NDArray[Any], level: flo
         segment = _tested(rows, [], members, level_of_one)
         if segment is None:
             continue
-        bias.mean.append(float(column[members].mean()))
+        bias.mean.append(float(np.average(column[members], weights=rows.weights[members])))
         bias.n.append(segment.n)
         bias.predicted.append(segment.predicted)
         bias.occurred.append(segment.occurred)

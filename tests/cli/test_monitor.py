@@ -101,6 +101,32 @@ def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
     assert "came.parquet: 3 labels matched with predictions." in said
 
 
+def test_there_may_be_more_ids_and_periods_than_groups(refocal, folder):
+    n = 2100  # rows, each of a period of its own
+    rng = np.random.default_rng(4)
+    p = rng.random(n).round(6)
+    y = (rng.random(n) < p).astype(int)
+    table = pd.DataFrame({"id": np.arange(n), "p": p, "label": y, "hour": [f"hour{i}" for i in range(n)]})
+    table[["id", "p"]].to_csv("said.csv", index=False)
+    table[["id", "label"]].to_csv("came.csv", index=False)
+    code, out, _ = refocal("monitor", "said.csv", "--ids", "id")
+    assert (code, "2,100 rows wait for labels in said." in out) == (0, True)
+    assert "2,100 labels matched" in refocal("monitor", "--outcomes", "came.csv", "--ids", "id")[1]
+    found = CalibrationMonitor.load("monitor.json").summary()
+    assert (found.n, found.rate.value) == (n, pytest.approx(y.mean()))
+    table.to_csv("hours.csv", index=False)
+    code, out, _ = refocal("monitor", "hours.csv", "--cluster", "hour", "--state", "hours.json")
+    assert (code, "2,100 rows counted in 2,100 periods of hour" in out) == (0, True)
+    history = CalibrationMonitor.load("hours.json").history()
+    assert (sum(each.n for each in history), history[-1].last) == (n, "hour2099")
+
+
+def test_a_row_without_a_period_is_refused(refocal, folder):
+    pd.DataFrame({"p": [0.2, 0.7], "label": [0, 1], "day": ["May", None]}).to_csv("some.csv", index=False)
+    code, _, err = refocal("monitor", "some.csv", "--cluster", "day")
+    assert (code, "must be known of every row. Got none in row 1 of 'day'" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("n_classes", "what", "outcome"), [(2, "mean probability", "rate"), (3, "mean confidence", "accuracy")]
 )

@@ -84,6 +84,7 @@ def test_no_two_classes_or_aliases_have_the_same_name():
 def uniform_mixing(monkeypatch):
     """The calibrator of the page, after its step 2."""
     kind = from_page("UniformMixing")
+    del registry.NAMED["uniform-mixing"]
     row = re.search(r"`\"uniform\": (Method\(.*?\))`", PAGE)[1]
     monkeypatch.setitem(registry.NAMED, "uniform", eval(row, {"Method": registry.Method}))  # noqa: S307
     monkeypatch.setattr(refocal.calibrators, "UniformMixing", kind, raising=False)
@@ -109,6 +110,24 @@ def test_the_new_calibrator_is_compared_saved_and_loaded(uniform_mixing, tmp_pat
     again = refocal.load(tmp_path / "c.json")
     np.testing.assert_array_equal(again.predict_proba(test.values), fitted.predict_proba(test.values))
     assert clone(fitted).get_params() == {"input": "logits"}
+
+
+def test_the_new_calibrator_needs_no_place_in_this_package(tmp_path):
+    """As it stands on the page: registered by its class, and by none of the steps below."""
+    kind = from_page("UniformMixing")
+    validation, test = make_rows(500, 0), make_rows(500, 1)
+    found = compare(validation, test, ["ts", "uniform-mixing"], n_resamples=20)
+    assert found["uniform-mixing"].title == "uniform mixing"
+    fitted = kind().fit(validation)
+    fitted.save(tmp_path / "c.json")
+    again = refocal.load(tmp_path / "c.json")
+    np.testing.assert_array_equal(again.predict_proba(test.values), fitted.predict_proba(test.values))
+
+
+def test_the_worked_examples_import_nothing_underscored():
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+        for line in re.findall(r"^(?:from|import) .*$", block, re.M):
+            assert not re.search(r"[. ]_\w", line), line
 
 
 def test_the_help_names_every_calibrator_and_the_new_one(uniform_mixing):

@@ -36,17 +36,38 @@ def refocal_in_this_process(command, check):
     assert run(command[3:]) == 0
 
 
+def check_paper(folder, found):
+    """The table and the figure of the methods paper, and what it says of its method."""
+    assert len(found.networks) == 16
+    table = (folder / "table.tex").read_text()
+    assert table == found.to_latex()
+    assert table.startswith(r"\begin{tabular}{lrrrrr}")
+    assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
+    (mine,) = [row for row in found.table("log_loss") if row.name == "entropy-scaling"]
+    assert mine.difference.difference < 0.0 < mine.p_value < 0.05
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path, capsys, tmp_path, monkeypatch):
-    if path.stem == "published_table" and not (ROOT / "paper").exists():
+    if path.stem in ("published_table", "methods_paper") and not (ROOT / "paper").exists():
         pytest.skip("the source archive has no paper/results")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess, "run", refocal_in_this_process)
-    runpy.run_path(str(path), run_name="__main__")
+    space = runpy.run_path(str(path), run_name="__main__")
+    if path.stem == "methods_paper":
+        check_paper(tmp_path, space["found"])
     before, after = losses_of(capsys.readouterr().out)
     assert after < before
     shown = losses_of((ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text())
     assert (before, after) == pytest.approx(shown, rel=0.05), "run tools/gallery_pictures.py"
+
+
+def test_a_methods_paper_takes_fewer_than_80_lines():
+    """A calibrator and a metric of one's own over many networks, to a table and a figure, is one short script."""
+    script = (ROOT / "examples" / "methods_paper.py").read_text()
+    code = [line for line in script.split('"""', 2)[2].splitlines() if line.strip()]
+    assert len(code) < 80
+    assert not re.search(r"^(?:from|import) .*[. ]_\w", script, re.M)
 
 
 def test_every_example_has_a_card_and_a_picture_in_the_gallery():

@@ -33,9 +33,9 @@ def forest_votes(n_rows):
     return votes, true_p, labels
 
 
-def rows_with_a_crowd(n_rows, share=0.3):
+def rows_with_a_crowd(n_rows, share=0.3, seed=2):
     """Different rows of three logits, and one row whose number is a share of all."""
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n_rows, 3))
     logits[: int(share * n_rows)] = (9.0, 0.0, -1.0)
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -137,8 +137,6 @@ def test_a_row_that_is_frequent_among_different_ones_keeps_its_share(n_rows, is_
     used = slice(None) if weight is None else weight > 0.0
     block = Block(logits[used], labels[used], None if weight is None else weight[used])
     expected = sampling.sampled(block, n_rows)
-    crowd = (expected.logits == (9.0, 0.0, -1.0)).all(axis=1)
-    assert crowd.mean() == pytest.approx(0.3, abs=0.5 / n_rows**0.5)
     order = np.random.default_rng(7).permutation(20_000)
     found = of_blocks(logits, labels, in_parts(order, n_parts), n_rows, weight)
     np.testing.assert_array_equal(found[0], expected.logits)
@@ -146,6 +144,18 @@ def test_a_row_that_is_frequent_among_different_ones_keeps_its_share(n_rows, is_
     if is_weighted:
         # Shares of a mean below 1 are scaled; the order of summation decides on the last bit.
         np.testing.assert_allclose(found[2] / found[2].mean(), expected.weight / expected.weight.mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [100, 1000])
+def test_the_share_of_a_frequent_row_is_right_on_average(n_rows):
+    """The number of other rows in a sample varies by chance, and by it the share: by 0.3 √(0.7/n) in one sample."""
+    n_samples = 20
+    shares = []
+    for seed in range(n_samples):
+        sample = sampling.sampled(Block(*rows_with_a_crowd(20_000, seed=seed)), n_rows)
+        shares.append((sample.logits == (9.0, 0.0, -1.0)).all(axis=1).mean())
+    error = 0.3 * (0.7 / n_rows / n_samples) ** 0.5
+    assert np.mean(shares) == pytest.approx(0.3, abs=3.0 * error)
 
 
 def test_rows_that_differ_in_a_few_of_many_columns_are_told_apart():

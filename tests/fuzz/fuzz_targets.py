@@ -15,7 +15,7 @@ import numpy as np
 
 import refocal
 from refocal.errors import FormatError, InputError
-from refocal.evaluate import compare, load_evaluation
+from refocal.evaluate import Run, compare, compare_many, load_evaluation, load_many
 from refocal.io import read
 from refocal.metrics import CalibrationHistogram
 
@@ -70,6 +70,20 @@ def run_evaluation(data: bytes) -> bool:
     return quietly(lambda: load_evaluation(path))
 
 
+def run_many(data: bytes) -> bool:
+    """A comparison that loads must also have its tables."""
+    path = folder() / "m.json"
+    path.write_bytes(data)
+
+    def use() -> None:
+        found = load_many(path)
+        for metric in found.metrics:
+            found.to_markdown(metric.name)
+        found.to_latex()
+
+    return quietly(use)
+
+
 def run_histogram(data: bytes) -> bool:
     text = data.decode("utf-8", errors="replace")
     return quietly(lambda: CalibrationHistogram.from_json(text).compute())
@@ -90,13 +104,14 @@ def reader(ending: str) -> Callable[[bytes], bool]:
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     "load": run_load,
     "evaluation": run_evaluation,
+    "many": run_many,
     "histogram": run_histogram,
     **{
         ending[1:]: reader(ending)
         for ending in (".npz", ".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors", ".pt")
     },
 }
-JSON = ("load", "evaluation", "histogram")
+JSON = ("load", "evaluation", "many", "histogram")
 
 
 @cache
@@ -109,6 +124,10 @@ def seeds(target: str) -> list[bytes]:
         predictions = refocal.io.Predictions.from_logits(np.tile(logits, (5, 1)), np.tile(labels, 5))
         made = compare(predictions, predictions, ["ts"], n_resamples=20)
         return [json.dumps(made.to_dict()).encode()]
+    if target == "many":
+        predictions = refocal.io.Predictions.from_logits(np.tile(logits, (5, 1)), np.tile(labels, 5))
+        runs = [Run(predictions, predictions, network=name) for name in "abc"]
+        return [json.dumps(compare_many(runs, ["ts", "vs"], metrics=["log_loss", "ece"]).to_dict()).encode()]
     if target == "histogram":
         first = CalibrationHistogram(bits=3).update([0, 1, 1, 0], [0.2, 0.8, 0.8001, 0.4])
         return [first.to_json().encode(), first.refined(n_bins=2).update([0, 1], [0.2, 0.8]).to_json().encode()]

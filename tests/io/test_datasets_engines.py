@@ -155,7 +155,7 @@ class StandIn:
 
 
 def test_the_recipe_for_spark():
-    text = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
     (recipe,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "mapInPandas" in block)
     names = {}
     exec(recipe, names)  # noqa: S102 - of our own page

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.errors import InputError, LabelError
+from refocal.errors import DataError, InputError, LabelError
 from refocal.io import Predictions, TopK, blocks, load_sample
 from refocal.maps import log_softmax
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
@@ -104,3 +104,24 @@ def test_what_is_refused(change, message):
 def test_rows_without_labels_can_only_be_calibrated():
     with pytest.raises(LabelError, match="'labels' of TopK must be given"):
         list(TopK([[-0.5]], [[0]], None, 5))
+
+
+def test_a_temperature_is_found_within_the_best_classes_whatever_the_tail():
+    """On flat rows of many classes the approximated tail makes T too low; within the k best it is that of all."""
+    rng = np.random.default_rng(0)
+    truth = 1.5
+    logits = 4.0 * rng.normal(size=(3000, 1000))
+    labels = np.argmax(logits / truth + rng.gumbel(size=logits.shape), axis=1)
+    log_p = np.asarray(log_softmax(logits))
+    given, indices = best(log_p, 5)
+    top = TopK(given, indices, labels, n_classes=1000)
+    rows = top.within()
+    known = (indices == labels[:, None]).any(axis=1)
+    assert len(rows) == known.sum() < len(top)
+    np.testing.assert_array_equal(indices[known, rows.labels], labels[known])
+    assert TemperatureScaling().fit(blocks(top)).temperature_ < 1.35
+    assert TemperatureScaling().fit(rows).temperature_ == pytest.approx(truth, abs=0.12)  # three standard errors
+    with pytest.raises(LabelError, match="'labels' of TopK"):
+        TopK(given, indices, None, n_classes=1000).within()
+    with pytest.raises(DataError, match=r"'indices' of TopK.within .*k = 1"):
+        TopK(given[:5, :1], indices[:5, :1], labels[:5], n_classes=1000).within()

@@ -180,10 +180,23 @@ def test_coverage(metric):
     assert 180 <= covered <= 198
 
 
+def test_a_metric_is_its_function_its_name_or_its_record():
+    y, p = data()
+    by_function = rm.bootstrap_interval(rm.expected_calibration_error, y, p, n_resamples=50)
+    assert rm.bootstrap_interval("ece", y, p, n_resamples=50) == by_function
+    assert rm.bootstrap_interval(rm.METRICS["ece"], y, p, n_resamples=50) == by_function
+    own = rm.Metric.of_function(lambda labels, q: float(np.mean(q[:, 0])))
+    difference = rm.paired_bootstrap(own, y, p, p[::-1], n_resamples=50)  # without a warning: a record is no guess
+    assert difference.difference == pytest.approx(0.0)
+    assert difference.low < 0.0 < difference.high
+
+
 def test_bad_use_is_a_typed_error():
     y, p = data()
     with pytest.raises(ParameterError, match=r"'metric' of bootstrap_interval must be a metric of refocal"):
-        rm.bootstrap_interval("ece", y, p)
+        rm.bootstrap_interval(0.5, y, p)
+    with pytest.raises(ParameterError, match=r"'metric' of bootstrap_interval .*did you mean 'ece'"):
+        rm.bootstrap_interval("ecee", y, p)
     with pytest.warns(InputWarning), pytest.raises(ParameterError, match="Got mean, which failed"):
         rm.bootstrap_interval(np.mean, y, p)
     with pytest.raises(ParameterError, match="'n_resamples'"):

@@ -150,3 +150,48 @@ def test_evaluations_of_many_classes_have_them_in_memory_and_in_blocks():
         )
     two = evaluate(Predictions.from_probabilities(p[:, 0], (y == 0).astype(int)), {}, n_resamples=10).before.measures
     assert "aurc" not in two
+
+
+def two_decimals(seed, dtype):
+    """Probabilities k/100, of two columns and of class 1 alone, and labels."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(0, 101, 200)
+    columns = np.stack([100 - k, k], axis=1) / 100
+    return (rng.random(200) < k / 100).astype(int), columns.astype(dtype), np.maximum(k, 100 - k)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_confidences_of_two_classes_are_ties(name, dtype):
+    metric = METRICS[name]
+    for seed in range(10):
+        y, p, hundredths = two_decimals(seed, dtype)
+        with_third = metric.function(y, np.column_stack([p, np.zeros(200, dtype)]))
+        assert metric.function(y, p) == pytest.approx(with_third, rel=1e-12)
+        assert metric.function(y, p[:, 1]) == pytest.approx(with_third, rel=1e-12)
+        assert metric.function(y, p[:, 1].astype(np.float64)) == pytest.approx(with_third, rel=1e-12)
+        if name == "aurc":
+            is_wrong = p.argmax(axis=1) != y
+            risks = [is_wrong[hundredths >= c].mean() for c in hundredths]
+            assert with_third == pytest.approx(np.mean(risks), rel=1e-12)
+
+
+def test_the_ranking_joins_both_classes_and_no_neighbours():
+    next_to = np.nextafter(0.9, 1.0)
+    p = np.array([0.9, next_to, 0.1, 0.1 - 1e-15, 3 / 7, 4 / 7, 0.5])
+    ranking = probability_rows(np.zeros(7, int), p).ranking
+    assert ranking[2] == ranking[0] < ranking[1] < ranking[3]
+    assert ranking[4] == ranking[5]
+    assert ranking[6] == 0.5
+    confidence = probability_rows(np.zeros(7, int), p).top[0]
+    assert ranking == pytest.approx(confidence, abs=3e-16)
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_the_ranking_of_close_values_keeps_their_order(scale):
+    rng = np.random.default_rng(0)
+    p = (1.0 / (1.0 + np.exp(-scale * rng.normal(size=200_000)))).astype(np.float32)
+    rows = probability_rows(np.zeros(len(p), int), p)
+    order = np.argsort(rows.top[0], kind="stable")
+    assert (np.diff(rows.ranking[order]) >= 0.0).all()
+    assert rows.ranking == pytest.approx(rows.top[0], abs=1.2e-7)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from refocal import LogisticCalibration
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
 from refocal.report.page import write_backtest_page
@@ -93,3 +95,53 @@ def test_wrong_arguments_are_named():
         backtest([])
     with pytest.raises(ParameterError, match="of different names"):
         backtest([], [Keep(), Keep()])
+
+
+def three_classes(day, names, classes=("cat", "dog", "emu"), n=90):
+    """Rows whose columns are in the order of `names`."""
+    rng = np.random.default_rng(day)
+    logits = 2 * rng.normal(size=(n, 3))
+    labels = np.argmax(logits + np.array([1, 0, -1]) + rng.gumbel(size=logits.shape), axis=1)
+    order = [classes.index(name) for name in names]
+    return Predictions.from_logits(logits[:, order], np.array(classes)[labels], class_names=list(names))
+
+
+def test_columns_of_batches_are_matched_by_name():
+    cat, dog, emu = "cat", "dog", "emu"
+    same = backtest((day, three_classes(day, (cat, dog, emu))) for day in range(12))
+    moved = backtest((day, three_classes(day, (emu, cat, dog) if day % 2 else (cat, dog, emu))) for day in range(12))
+    for result in same.results:
+        np.testing.assert_allclose(moved.result(result.name).path, result.path, rtol=1e-9)
+    others = three_classes(1, (cat, dog, "fox"), (cat, dog, "fox"))
+    with pytest.raises(ShapeError, match="'fox' in one of them only"):
+        backtest([(0, three_classes(0, (cat, dog, emu))), (1, others)])
+    unnamed = Predictions.from_logits(others.values, others.labels)
+    with pytest.raises(ShapeError, match=r"of columns without names, as the first\. Got cat, dog, fox in 1 instead"):
+        backtest([(0, unnamed), (1, others)])
+    of_two = Predictions.from_probabilities([0.2, 0.9], [0, 1])
+    with pytest.raises(ShapeError, match=r"of 3 classes, as the first\. Got 2 classes in 1 instead"):
+        backtest([(0, unnamed), (1, of_two)])
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_columns_called_by_numbers_are_those_without_names(positive):
+    log_odds = np.array([0.5, -1.0, 2.0])
+    labels = np.array([0, 0, 1])
+    named = Predictions.from_log_odds(log_odds, labels).reordered(
+        np.array([1, 0]) if positive == 0 else np.array([0, 1])
+    )
+    named = replace(named, class_names=("1", "0") if positive == 0 else ("0", "1"))
+    unnamed = Predictions.from_log_odds(log_odds, labels)
+    for first, second in ((named, unnamed), (unnamed, named)):
+        path = backtest([(0, first), (1, second)]).result("keep").path
+        assert path[0] == pytest.approx(path[1])
+
+
+def test_neighbours_of_one_period_are_one_batch():
+    rows = days(4, lambda day: 0.5, n_days=12)
+    halves = [(day, batch.take(part)) for day, batch in rows for part in (slice(0, 80), slice(80, None))]
+    whole, joined = backtest(rows), backtest(halves)
+    assert joined.n_rows == whole.n_rows
+    assert joined.periods == whole.periods
+    for result in whole.results:
+        np.testing.assert_allclose(joined.result(result.name).path, result.path, rtol=1e-12)

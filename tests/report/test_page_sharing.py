@@ -73,8 +73,10 @@ def test_several_evaluations_stand_side_by_side(evaluation):
     later = replace(evaluation, title="later", chosen="ts")
     text = render([evaluation, later, evaluation])
     assert "3 evaluations side by side" in text
-    assert "a &lt;test&gt; &amp; more (1) → later" in text
     assert text.count('id="fig-diagram-') == 3
+    assert "→ later" not in text  # models are no moments in time
+    assert "What changed?" not in text
+    assert "a &lt;test&gt; &amp; more (1) → later" in render([evaluation, later, evaluation], over_time=True)
 
 
 def test_differences_are_those_of_independent_normal_means(evaluation):

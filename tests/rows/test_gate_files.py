@@ -106,10 +106,15 @@ def test_tables_of_two_models_are_not_guessed(tmp_path):
     pd.DataFrame(table).assign(label=NAMES[labels]).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(FormatError, match="do not look like classes"):
         read(tmp_path / "b.csv")
-    fitted = TemperatureScaling().fit(read(tmp_path / "b.csv", values="new_*"))
+    fitted = TemperatureScaling().fit(logits, NAMES[labels])
     with pytest.raises(FormatError, match="do not look like classes"):
         apply(fitted, tmp_path / "b.csv", tmp_path / "o.csv")
     apply(fitted, tmp_path / "b.csv", tmp_path / "o.csv", values="new_*")
+    # A fit that was told which columns to take knows them.
+    told = TemperatureScaling().fit(read(tmp_path / "b.csv", values="new_*"))
+    apply(told, tmp_path / "b.csv", tmp_path / "p.csv")
+    assert "old_cat" in (tmp_path / "p.csv").read_text()
+    assert "new_cat" not in (tmp_path / "p.csv").read_text()
 
 
 def test_the_columns_of_a_calibrators_classes_come_before_one_called_prob(tmp_path, two):

@@ -1,15 +1,13 @@
-"""Predictions: what is checked, what is said when it does not fit, and how rows are split."""
+"""Predictions: what is checked, what is said when it does not fit."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
-from refocal.io import SAMPLES, Predictions, load_sample, split
+from refocal.io import SAMPLES, Predictions, load_sample
 
 pytestmark = pytest.mark.core
 
@@ -75,36 +73,6 @@ def test_labels_may_count_from_one_or_be_names():
 def test_logits_are_not_probabilities():
     with pytest.raises(DataError, match="logits may be negative"):
         Predictions.from_probabilities(LOGITS, [0, 1, 2])
-
-
-@pytest.mark.slow
-@given(
-    labels=st.lists(st.integers(0, 4), min_size=2, max_size=200),
-    fraction=st.sampled_from([0.1, 0.25, 0.5, 0.7]),
-    seed=st.integers(0, 3),
-)
-def test_split_is_disjoint_complete_and_stratified(labels, fraction, seed):
-    n = len(labels)
-    if not 0 < int(n * fraction + 1e-9) < n:
-        return
-    values = np.arange(n * 5, dtype=np.float64).reshape(n, 5)
-    first, second = split(Predictions.from_logits(values, labels, weight=np.ones(n)), fraction, seed=seed)
-    rows = np.concatenate([first.values[:, 0], second.values[:, 0]])
-    np.testing.assert_array_equal(np.sort(rows), values[:, 0])
-    for label in range(5):
-        share = np.count_nonzero(first.labels == label) - fraction * labels.count(label)
-        assert abs(share) < 1.0
-    again, _ = split(Predictions.from_logits(values, labels, weight=np.ones(n)), fraction, seed=seed)
-    np.testing.assert_array_equal(again.values, first.values)
-
-
-def test_split_draws_by_its_seed():
-    rows = Predictions.from_logits(np.arange(400.0).reshape(200, 2), [0, 1] * 100)
-    assert not np.array_equal(split(rows, seed=0)[0].values, split(rows, seed=1)[0].values)
-    with pytest.raises(ParameterError, match="greater than 0 and less than 1"):
-        split(rows, 1.0)
-    with pytest.raises(ParameterError, match="two parts"):
-        split(rows.take(np.arange(3)), 0.1)
 
 
 @pytest.mark.parametrize(

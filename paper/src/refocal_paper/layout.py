@@ -8,6 +8,8 @@ from typing import Any
 
 from refocal._files import write_atomically
 from refocal.errors import FormatError
+from refocal.evaluate.many_tables import booktabs, latex_text, sentence
+from refocal.evaluate.ranks import SeedSpread
 from refocal_paper import claims
 from refocal_paper.claims_layout import table
 from refocal_paper.printed import PRINTED, REPORTED, Printed
@@ -17,12 +19,12 @@ from refocal_paper.table import (
     Difference,
     Row,
     Score,
-    Spread,
     build_differences,
     build_rows,
     ece_difference,
     group_cells,
     named_cells,
+    over_trainings,
     signed_rank,
 )
 
@@ -41,8 +43,22 @@ def markdown(cells: list[Cell]) -> str:
         "### FTS against TS in every cell\n\nFTS minus TS on the same test images: log-loss where both were chosen by "
         "log-loss, ECE in percentage points and the unbiased squared ECE in points² where both were chosen by ECE; "
         "with paired 95 % intervals, which differences of ECEs do not have.\n\n"
-        f"{_difference_table(cells)}"
+        f"{_difference_table(cells)}{_over_trainings(cells)}"
     )
+
+
+def _over_trainings(cells: list[Cell]) -> str:
+    """No calibration, TS and FTS over all trainings, as `refocal compare-many` has them."""
+    found = over_trainings(cells)
+    if len(found.networks) < 2:
+        return ""
+    parts = [
+        f"\n### Over all trainings\n\nEach measure where it was also the criterion of choice; {len(found.networks)} "
+        f"trainings, means over their seeds. {found.scope}\n"
+    ]
+    for metric in found.metrics:
+        parts.append(f"\n{sentence(found, metric.name)}\n\n{found.to_markdown(metric.name)}")
+    return "".join(parts)
 
 
 def page_markdown(cells: list[Cell]) -> str:
@@ -85,16 +101,19 @@ def _page_line(ts: Row, fts: Row, printed_ts: Printed, printed_fts: Printed) -> 
 
 
 def latex(cells: list[Cell]) -> str:
-    """The table beside the paper's as LaTeX, for a tabular environment."""
-    heads = r"Training & Method & Recipe & Seeds & Accuracy & Log-loss & ECE & Accuracy & Log-loss & ECE & $\gamma$ \\"
-    lines = [r"\begin{tabular}{lllrrrrrrrr}", r"\hline"]
-    lines += [r"\multicolumn{7}{l}{} & \multicolumn{4}{l}{paper} \\", heads]
+    """The table beside the paper's as LaTeX with booktabs, for a tabular environment."""
+    measured = ["Accuracy", "Log-loss", "ECE"]
+    heads = ["Training", "Method", "Recipe", "Seeds", *measured, *measured, r"$\gamma$"]
+    over = [r"\multicolumn{7}{l}{} & \multicolumn{4}{c}{paper} \\", r"\cmidrule(l){8-11}"]
+    groups = []
     for dataset, rows in groupby(build_rows(cells), lambda row: row.dataset):
-        lines += [r"\hline", rf"\multicolumn{{11}}{{l}}{{{_tex(dataset)}}} \\", r"\hline"]
+        lines = []
         for row in rows:
-            texts = (f"{row.network}, {row.loss}", row.method, row.recipe, str(len(row.seeds)), *_ours(row))
-            lines.append(" & ".join(_tex(text) for text in (*texts, *_theirs(row.paper))) + r" \\")
-    return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
+            training = f"{dataset}, {row.network}, {row.loss}"
+            texts = (training, row.method, row.recipe, str(len(row.seeds)), *_ours(row), *_theirs(row.paper))
+            lines.append([latex_text(text) for text in texts])
+        groups.append(lines)
+    return booktabs("lllrrrrrrrr", heads, groups, over=over)
 
 
 def as_json(cells: list[Cell]) -> dict[str, Any]:
@@ -262,10 +281,10 @@ def _score(row: Row, measure: str, criterion: str) -> str:
     score: Score = row.scores[measure][criterion]
     gamma = f"{score.gamma:.2f}, " if row.method == "FTS" else ""
     scale, digits = (100.0, 2) if measure == "ece" else (1.0, 3)
-    return f"{_spread(Spread(score.mean, score.sd), scale, digits)} ({gamma}{score.temperature:.2f})"
+    return f"{_spread(SeedSpread(score.mean, score.sd), scale, digits)} ({gamma}{score.temperature:.2f})"
 
 
-def _spread(value: Spread, scale: float, digits: int) -> str:
+def _spread(value: SeedSpread, scale: float, digits: int) -> str:
     mean = f"{scale * value.mean:.{digits}f}"
     return mean if value.sd is None else f"{mean} ± {scale * value.sd:.{digits}f}"
 
@@ -273,12 +292,6 @@ def _spread(value: Spread, scale: float, digits: int) -> str:
 def _interval(d: Difference, scale: float, digits: int) -> str:
     value, low, high = (f"{scale * number:+.{digits}f}" for number in (d.difference, d.low, d.high))
     return f"{value} [{low}, {high}]"
-
-
-def _tex(text: str) -> str:
-    for plain, tex in (("_", r"\_"), ("%", r"\%"), ("±", r"$\pm$"), ("–", "--")):
-        text = text.replace(plain, tex)
-    return text
 
 
 def _plain(value: Any) -> Any:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from refocal import metrics
 from refocal.engine import Block
+from refocal.evaluate.ranks import SeedSpread
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES
 from refocal.fitting.grid import scan_grid
 from refocal.fitting.objective import as_objective
 from refocal.maps import focal_temperature
 from refocal_paper.printed import PRINTED, Printed
-from refocal_paper.table import Cell, Spread, group_cells, spread
+from refocal_paper.table import Cell, group_cells
 
 
 class ProtocolRow(NamedTuple):
@@ -31,10 +32,10 @@ class ProtocolRow(NamedTuple):
     recipe: str
     seeds: list[int]
     gamma: float | None
-    log_loss: Spread
+    log_loss: SeedSpread
     log_loss_temperature: float
-    ece: Spread
-    ece_interpolated: Spread
+    ece: SeedSpread
+    ece_interpolated: SeedSpread
     ece_temperature: float
     paper: Printed | None
 
@@ -98,10 +99,10 @@ def build_protocol_rows(cells: list[Cell]) -> list[ProtocolRow]:
                     recipe,
                     seeds,
                     None if method == "TS" else gamma,
-                    spread([row["nll"]["log_loss"] for row in rows]),
+                    SeedSpread.of([row["nll"]["log_loss"] for row in rows]),
                     float(np.mean([row["nll"]["temperature"] for row in rows])),
-                    spread([row["ece"]["ece"] for row in rows]),
-                    spread([row["ece"]["ece_interpolated"] for row in rows]),
+                    SeedSpread.of([row["ece"]["ece"] for row in rows]),
+                    SeedSpread.of([row["ece"]["ece_interpolated"] for row in rows]),
                     float(np.mean([row["ece"]["temperature"] for row in rows])),
                     printed,
                 )

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import wilcoxon
 
+from refocal.evaluate import ComparedMetric, ManyComparison, RunScores, ranks
+from refocal.evaluate.many import FEWEST_CLUSTERS
+from refocal.evaluate.ranks import SeedSpread
+from refocal.metrics import METRICS
 from refocal_paper.printed import PRINTED, Printed
 from refocal_paper.recipe import ALL_LOSSES, LOSSES, Recipe, from_dict, paper, short
 
@@ -18,13 +21,6 @@ Cell = dict[str, Any]
 
 CRITERIA = ("nll", "ece")
 MEASURES = ("log_loss", "ece")
-
-
-class Spread(NamedTuple):
-    """Mean over the seeds and their standard deviation, which one seed does not have."""
-
-    mean: float
-    sd: float | None
 
 
 class Score(NamedTuple):
@@ -45,8 +41,8 @@ class Row(NamedTuple):
     recipe: str
     method: str
     seeds: list[int]
-    accuracy: Spread
-    raw_ece: Spread
+    accuracy: SeedSpread
+    raw_ece: SeedSpread
     scores: dict[str, dict[str, Score]]
     paper: Printed | None
 
@@ -115,7 +111,8 @@ def build_rows(cells: list[Cell]) -> list[Row]:
                 for measure in MEASURES
             }
             seeds = [int(cell["recipe"]["seed"]) for cell in group]
-            accuracy, raw = spread([cell["accuracy"] for cell in group]), spread([cell["raw"]["ece"] for cell in group])
+            accuracy = SeedSpread.of([cell["accuracy"] for cell in group])
+            raw = SeedSpread.of([cell["raw"]["ece"] for cell in group])
             printed = PRINTED.get((dataset, loss, method)) if network == "resnet50" else None
             rows.append(Row(dataset, network, loss, recipe, method, seeds, accuracy, raw, scores, printed))
     return rows
@@ -140,21 +137,39 @@ def ece_difference(cell: Cell) -> float:
     return float(cell["fts"]["ece"]["ece"] - cell["ts"]["ece"]["ece"])
 
 
+def over_trainings(cells: list[Cell]) -> ManyComparison:
+    """No calibration, TS and FTS over all trainings, each measure where it was also the criterion of choice."""
+    runs = []
+    for (dataset, network, loss, recipe), group in group_cells(cells).items():
+        for cell in group:
+            values = {
+                measure: {"none": cell["raw"][measure]}
+                | {method: cell[method][criterion][measure] for method in ("ts", "fts")}
+                for measure, criterion in zip(MEASURES, CRITERIA, strict=True)
+            }
+            training = f"{network}, {loss}, {recipe}"
+            seed = str(cell["recipe"]["seed"])
+            n_validation = int(cell["recipe"]["validation_rows"])
+            n_classes = {"cifar10": 10, "cifar100": 100, "tinyimagenet": 200}.get(dataset, 0)
+            n_test = 10_000  # of all three data sets
+            runs.append(RunScores(dataset, training, seed, n_validation, n_test, n_classes, values))
+    described = [replace(ComparedMetric.of(METRICS[name]), raised_by_noise=False) for name in MEASURES]
+    titles = {"none": "no calibration", "ts": "temperature scaling", "fts": "focal temperature scaling"}
+    trainings = {run.network for run in runs}
+    unit = "network" if len(trainings) >= FEWEST_CLUSTERS else "run"
+    return ManyComparison("trainings", 0.95, "ts", unit, list(titles), titles, described, runs, {}, {})
+
+
 def signed_rank(cells: list[Cell], measure: str, criterion: str) -> tuple[int, float]:
     """Wilcoxon's signed-rank test of FTS against TS over the trainings, each the mean of its seeds: how many, and p."""
     differences = [
         np.mean([cell["fts"][criterion][measure] - cell["ts"][criterion][measure] for cell in group])
         for group in group_cells(cells).values()
     ]
-    return len(differences), float(wilcoxon(differences).pvalue)
-
-
-def spread(values: list[float]) -> Spread:
-    """Mean and, of two or more, the standard deviation."""
-    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+    return len(differences), ranks.signed_rank(np.array(differences))
 
 
 def _score(group: list[Cell], method: str, measure: str, criterion: str) -> Score:
     found = [cell[method][criterion] for cell in group]
     gamma, temperature = (float(np.mean([f[name] for f in found])) for name in ("gamma", "temperature"))
-    return Score(*spread([f[measure] for f in found]), gamma, temperature)
+    return Score(*SeedSpread.of([f[measure] for f in found]), gamma, temperature)

@@ -9,6 +9,7 @@ from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling,
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
 from refocal.calibrators.one_vs_rest import BetaCalibration, LogisticCalibration
+from refocal.calibrators.registry import register
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     EnsembleTemperatureScaling,
@@ -44,4 +45,5 @@ __all__ = [
     "VectorScaling",
     "VennAbersCalibration",
     "load",
+    "register",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -358,9 +357,43 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         return CalibrationLayer
 
-    @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         """Fit the chain; a calibrator that needs all rows in memory calls `_block_of(dataset)`."""
+        block = self._block_of(dataset)
+        logits = to_numpy(block.logits).astype(np.float64)
+        labels = to_numpy(block.labels).astype(np.int64)
+        chain = self.fit_chain(logits, labels, block.weights)
+        got = type(chain).__name__
+        if isinstance(chain, Chain):
+            try:
+                chain.check(block.n_classes)
+                return Fitted(chain)
+            except ParameterError as error:
+                got = f"a chain that cannot be applied: {error}"
+        expected = "a Chain of refocal.maps that takes the rows of the fit"
+        raise ParameterError("return value", f"{type(self).__name__}.fit_chain", expected=expected, got=got)
+
+    def fit_chain(self, logits: NDArray[np.float64], labels: NDArray[np.int64], weight: NDArray[np.float64]) -> Chain:
+        """The map of a calibrator of your own, fitted: the one method that a subclass has to have.
+
+        The rows have been checked: `logits` (N, C) are free of NaN and +inf, and at the label finite; of probabilities
+        they are the logarithms. `labels` (N,) are column numbers, `weight` (N,) counts rows. The result is a chain of
+        the steps of `refocal.maps`, or of your own: a frozen dataclass with the base `refocal.maps.Step`.
+
+        >>> import numpy as np
+        >>> from dataclasses import dataclass
+        >>> from refocal.calibrators import Calibrator
+        >>> from refocal.maps import Chain, Temperature
+        >>> @dataclass(kw_only=True, eq=False, repr=False)
+        ... class SameScale(Calibrator):
+        ...     input: str = "logits"
+        ...     def fit_chain(self, logits, labels, weight):
+        ...         return Chain((Temperature(float(np.std(logits))),))
+        >>> fitted = SameScale().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]], [0, 1, 0])
+        >>> fitted.predict_proba([[2.0, 0.0]]).round(3).tolist()
+        [[0.881, 0.119]]
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method fit_chain(logits, labels, weight).")
 
     def _block_of(self, dataset: Dataset) -> Block:
         """The single block of data in memory; data in blocks only provide sums over blocks."""
@@ -487,6 +520,13 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
+
+
+def refuse_class_axis(class_axis: int, function: str) -> None:
+    """Classes lie on the last axis of rows that have groups."""
+    if class_axis != -1:
+        expected = "left out: a group is that of a row, so that classes lie on the last axis"
+        raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
 
 
 def refuse_beside(own: str, function: str, **given: Any) -> None:

@@ -36,12 +36,13 @@ def answers(
     given = values if order is None else values[:, order]
     back: Any = slice(None) if order is None else np.argsort(order)
     more: dict[str, Any] = {"groups": groups} if groups else {}
-    p = to_numpy(calibrator.predict_proba(given, **more))
     names = further_names(calibrator)
     fitted = cast(Any, calibrator)
+    # The probabilities of a calibrator of sets do not depend on groups.
+    p = to_numpy(calibrator.predict_proba(given) if "sets" in names else fitted.predict_proba(given, **more))
     predictions: dict[str, Any] = {}
     if "sets" in names:
-        predictions = {"sets": fitted.predict_set(given)}
+        predictions = {"sets": fitted.predict_set(given, **more)}
     elif names:
         lower, upper = fitted.predict_interval(given)
         predictions = {"lower": lower, "upper": upper}
@@ -65,4 +66,7 @@ def what_is_written(further: Sequence[str]) -> str:
 
 def group_columns(calibrator: Calibrator) -> list[str]:
     """The columns of groups that a calibrator asks for."""
-    return list(cast(Any, calibrator).lines_) if calibrator.needs_groups else []
+    if not calibrator.needs_groups:
+        return []
+    fitted = cast(Any, calibrator)
+    return list(fitted.group_thresholds_ if hasattr(calibrator, "predict_set") else fitted.lines_)

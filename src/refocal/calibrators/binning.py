@@ -9,7 +9,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Indices, Vector
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators.one_vs_rest import TIE, ClassBins, ClassRows, Pooled, starts_of_ties
 from refocal.maps.curves import Curve
 

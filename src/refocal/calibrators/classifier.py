@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import (
+    MetadataRequest,
+    MetadataRouter,
+    MethodMapping,
+    get_routing_for_object,
+    process_routing,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d, has_fit_parameter
@@ -30,6 +37,7 @@ from refocal._arrays import (
     namespace,
     to_numpy,
 )
+from refocal._groups import Groups, as_groups
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.errors import InputWarning, LabelError, ParameterError, UnsupportedError, warn
@@ -82,6 +90,14 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     (1797, 10)
     >>> [member.calibrator for member in model.calibrated_classifiers_]
     [AutoCalibration(), AutoCalibration(), AutoCalibration()]
+
+    A correction for each group of rows:
+
+    >>> from refocal import GroupCalibration
+    >>> site = np.where(X[:, 20] > 8.0, "north", "south")
+    >>> by_site = CalibratedClassifier(GaussianNB(), GroupCalibration(method="ts"), cv=3).fit(X, y == 3, groups=site)
+    >>> by_site.predict_proba(X, groups=site).shape
+    (1797, 2)
     """
 
     estimator: Any = None
@@ -94,8 +110,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Fit classifier and calibrator, or the calibrator alone where the classifier is fitted.
 
-        `fit_params` go to the estimator's `fit`, and `groups` to the splitter; with scikit-learn's metadata routing
-        each goes where it was requested. The calibrator is always weighted.
+        `fit_params` go to the estimator's `fit`, and `groups` (an array or a data frame) to a `GroupCalibration`, else
+        to the splitter. With scikit-learn's metadata routing each goes where it was requested; `GroupCalibration` asks
+        for `groups`, unless `set_fit_request` and `set_predict_proba_request` give them another name. The calibrator is
+        always weighted.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -105,7 +123,9 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         check_classification_targets(y)
         X, y = indexable(X, y)
         rows = checked_rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
-        for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
+        given = self._route(estimator, calibrator, is_fitted, sample_weight, fit_params)
+        if calibrator.needs_groups:
+            rows = rows._replace(groups=as_groups(given.calibrator.get("groups"), len(rows.codes), f"{NAME}.fit"))
         # From how many rows on each of five folds has enough to fit a calibrator of its own
         # (benchmarks/results/arena.md).
         ensemble_rows = 1_000
@@ -116,14 +136,14 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         parallel = Parallel(n_jobs=self.n_jobs)
         splits = [(None, np.arange(len(rows.codes)))]
         if is_ensemble or not is_fitted:
-            splits = self._splits(rows, for_splitter, is_ensemble)
-        folds = parallel(delayed(held_out)(estimator, rows, test, train, for_estimator) for train, test in splits)
+            splits = self._splits(rows, given.splitter, is_ensemble)
+        folds = parallel(delayed(held_out)(estimator, rows, test, train, given.estimator) for train, test in splits)
         if is_ensemble:
             estimators = [fold.estimator for fold in folds]
             # A fold with labels of a single class cannot fit a calibrator; all folds together can.
             sources = [fold if len(np.unique(fold.codes)) > 1 else together(folds) for fold in folds]
         else:
-            estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **for_estimator)]
+            estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **given.estimator)]
             sources = [together(folds)]
         self.calibrated_classifiers_ = parallel(
             delayed(calibrate)(fitted, clone(calibrator), source, rows)
@@ -135,10 +155,14 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 setattr(self, name, getattr(estimators[0], name))
         return self
 
-    def predict_proba(self, X: Any) -> Array:
-        """Calibrated probabilities, one column for each of `classes_`: the mean over the members."""
+    def predict_proba(self, X: Any, **params: Any) -> Array:
+        """Calibrated probabilities, one column for each of `classes_`: the mean over the members.
+
+        `params` are the `groups` of the rows for a `GroupCalibration`, as in `fit`.
+        """
         check_is_fitted(self)
-        total = sum(member.predict_proba(X) for member in self.calibrated_classifiers_)
+        for_calibrator = self._route_prediction("predict_proba", params)
+        total = sum(member.predict_proba(X, **for_calibrator) for member in self.calibrated_classifiers_)
         return total / namespace(total).sum(total, axis=1, keepdims=True)
 
     def predict_interval(self, X: Any) -> tuple[Array, Array]:
@@ -157,22 +181,32 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         upper = sum(high for _, high in bounds) / len(bounds)
         return lower, upper
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any, **params: Any) -> Array:
         """The logarithms of `predict_proba`."""
-        p = self.predict_proba(X)
+        p = self.predict_proba(X, **params)
         return namespace(p).log(p)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, **params: Any) -> Array:
         """The class of the largest probability."""
-        p = self.predict_proba(X)
+        p = self.predict_proba(X, **params)
         top = namespace(p).argmax(p, axis=1)
         return self.classes_[to_numpy(top) if isinstance(self.classes_, np.ndarray) else top]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
+        """The accuracy of `predict`, whose `params` are those of `predict_proba`."""
+        return float(accuracy_score(y, self.predict(X, **params), sample_weight=sample_weight))
+
     def get_metadata_routing(self) -> MetadataRouter:
-        """How scikit-learn's metadata routing distributes the arguments of `fit`."""
+        """How scikit-learn's metadata routing distributes the arguments of `fit` and of predictions."""
         router = MetadataRouter(owner=self).add_self_request(self)
         for callee, to in (("fit", {"estimator": self._estimator()}), ("split", {"splitter": self.cv})):
             router.add(**to, method_mapping=MethodMapping().add(caller="fit", callee=callee))
+        calibrator = self._new_calibrator()
+        if calibrator.needs_groups:
+            mapping = MethodMapping().add(caller="fit", callee="fit")
+            for caller in ("predict_proba", "predict_log_proba", "predict", "score"):
+                mapping.add(caller=caller, callee="predict_proba")
+            router.add(calibrator=_request_of(calibrator), method_mapping=mapping)
         return router
 
     def __sklearn_tags__(self) -> Any:
@@ -217,13 +251,22 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return new
 
     def _route(
-        self, estimator: Any, is_fitted: bool, sample_weight: Any, fit_params: dict[str, Any]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The arguments of the estimator's `fit`, and those of the splitter."""
+        self, estimator: Any, calibrator: Calibrator, is_fitted: bool, sample_weight: Any, fit_params: dict[str, Any]
+    ) -> Routed:
+        """Which arguments of `fit` go where."""
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
-            return routed.estimator.fit, routed.splitter.split
+            for_calibrator = routed.calibrator.fit if calibrator.needs_groups else {}
+            return Routed(routed.estimator.fit, routed.splitter.split, for_calibrator)
         groups = fit_params.pop("groups", None)
+        of_groups = {} if groups is None else {"groups": groups}
+        if calibrator.needs_groups and not is_fitted and self._splits_by_groups():
+            raise UnsupportedError(
+                f"{NAME}.fit has one argument 'groups', which {type(calibrator).__name__} takes, and so would the cv "
+                f"{type(self.cv).__name__}. With scikit-learn's metadata routing (sklearn.set_config("
+                "enable_metadata_routing=True)) each has its own: GroupCalibration().set_fit_request(groups='region')"
+                ".set_predict_proba_request(groups='region'), then fit(X, y, groups=..., region=...)."
+            )
         if sample_weight is not None and has_fit_parameter(estimator, "sample_weight"):
             fit_params["sample_weight"] = sample_weight
         elif sample_weight is not None and not is_fitted:
@@ -234,7 +277,27 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 "fit(X, y, sample_weight=w, step__sample_weight=w), or by scikit-learn's metadata routing.",
                 InputWarning,
             )
-        return fit_params, {} if groups is None else {"groups": groups}
+        if calibrator.needs_groups:
+            return Routed(fit_params, {}, of_groups)
+        return Routed(fit_params, of_groups, {})
+
+    def _splits_by_groups(self) -> bool:
+        """Whether the splitter asks for groups, as GroupKFold does."""
+        return bool(get_routing_for_object(self.cv).consumes("split", ["groups"]))
+
+    def _route_prediction(self, function: str, params: dict[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a prediction that go to the calibrator."""
+        calibrator = self.calibrated_classifiers_[0].calibrator
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, function, **params)
+            return routed.calibrator.predict_proba if calibrator.needs_groups else {}
+        known = {"groups"} if calibrator.needs_groups else set()
+        if unknown := sorted(params.keys() - known):
+            expected = f"left out, unless the calibrator is a GroupCalibration; this one is {type(calibrator).__name__}"
+            if calibrator.needs_groups:
+                expected = "left out: a prediction takes X and groups"
+            raise ParameterError(unknown[0], f"{NAME}.{function}", expected=expected, got="an argument of that name")
+        return params
 
     def _splits(self, rows: Data, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Any, Indices]]:
         """Training and held-out rows of each fold, as indices."""
@@ -261,16 +324,24 @@ class CalibratedMember(NamedTuple):
     classes: NDArray[Any]
     floor: float
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, **groups: Any) -> Array:
         """Calibrated probabilities; a class that the classifier never saw has none."""
         logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
-        return self.calibrator.predict_proba(_raise(logits, self.floor))
+        return self.calibrator.predict_proba(_raise(logits, self.floor), **groups)
 
     def predict_interval(self, X: Any) -> tuple[Array, Array]:
         """The bounds of a calibrator that has them."""
         logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
         bounds: tuple[Array, Array] = self.calibrator.predict_interval(_raise(logits, self.floor))
         return bounds
+
+
+class Routed(NamedTuple):
+    """The arguments of the estimator's `fit`, of the splitter, and of the calibrator's `fit`."""
+
+    estimator: Mapping[str, Any]
+    splitter: Mapping[str, Any]
+    calibrator: Mapping[str, Any]
 
 
 class HeldOut(NamedTuple):
@@ -280,6 +351,7 @@ class HeldOut(NamedTuple):
     logits: Array
     codes: Indices
     weight: Vector | None
+    groups: Groups
 
 
 class Data(NamedTuple):
@@ -291,6 +363,15 @@ class Data(NamedTuple):
     classes: NDArray[Any]
     names: NDArray[Any]
     weight: Vector | None
+    groups: Groups
+    """Those of the calibrator, none where it takes none."""
+
+
+def _request_of(calibrator: Calibrator) -> MetadataRequest:
+    """What a calibrator of groups asks for; its weights are those of the whole, whatever it says itself."""
+    request = get_routing_for_object(calibrator)
+    request.fit.add_request(param="sample_weight", alias=False)
+    return request
 
 
 def logits_of(estimator: Any, X: Any) -> Array:
@@ -345,7 +426,7 @@ def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
         # scikit-learn computes in the library of X, which has no text
         y = in_library_of_rows(codes, X)
         classes = np.arange(len(classes))
-    return Data(X, y, codes, classes, names, weight)
+    return Data(X, y, codes, classes, names, weight, groups={})
 
 
 def _classes_of(fitted: Any) -> Any:
@@ -367,7 +448,9 @@ def held_out(estimator: Any, rows: Data, test: Indices, train: Indices | None, p
         scores = logits_of(estimator, X)
         _check_columns(estimator, X, scores)
         logits = _in_columns(scores, estimator, rows.classes)
-    return HeldOut(estimator, logits, rows.codes[test], None if rows.weight is None else rows.weight[test])
+    weight = None if rows.weight is None else rows.weight[test]
+    groups = {name: column[test] for name, column in rows.groups.items()}
+    return HeldOut(estimator, logits, rows.codes[test], weight, groups)
 
 
 def together(folds: list[HeldOut]) -> HeldOut:
@@ -375,7 +458,8 @@ def together(folds: list[HeldOut]) -> HeldOut:
     some = [fold for fold in folds if len(fold.codes)]
     weight = None if some[0].weight is None else np.concatenate([fold.weight for fold in some])
     logits = namespace(some[0].logits).concat([fold.logits for fold in some])
-    return HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight)
+    groups = {name: np.concatenate([fold.groups[name] for fold in some]) for name in some[0].groups}
+    return HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight, groups)
 
 
 def _in_columns(logits: Array, fitted: Any, classes: NDArray[Any]) -> Array:
@@ -416,7 +500,8 @@ def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) 
         if source.weight is not None:  # rows of weight 0 have no say
             counted = counted[in_library_of(counted, source.weight > 0.0)]
         floor = floor_of_zeros(counted, SMALLEST)
-    held_out_rows = calibrator.dataset(_raise(source.logits, floor), source.codes, source.weight)
+    scores = _raise(source.logits, floor)
+    held_out_rows = calibrator.dataset(scores, source.codes, source.weight, groups=source.groups or None)
     named_rows = calibrator._block_of(held_out_rows).with_classes(_plain_names(rows.names))
     return CalibratedMember(fitted, calibrator.fit(named_rows), rows.classes, floor)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import (
     SMALLEST,
@@ -23,21 +23,24 @@ from refocal._arrays import (
     to_numpy,
     without_warnings,
 )
+from refocal._groups import Groups, as_groups
 from refocal._json import field, number
 from refocal._validation import check_option
-from refocal.calibrators import _settings as setting
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators import settings as setting
+from refocal.calibrators._base import Calibrator, refuse_class_axis
 from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
-from refocal.errors import FitWarning, FormatError, UnsupportedError, warn
+from refocal.errors import FitWarning, FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.fitting.affine import folds, usable_rows
 from refocal.fitting.curves import log_odds_after
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
+from refocal.rows import Predictions
+from refocal.rows.labels import IgnoreIndex
 
 # Within this distance a score counts as that of the fit, in thresholds and bounds that were fitted: the same row has
 # scores that differ by less than 1e-6 between precisions and engines, relative to the size of log-odds, and where many
@@ -66,9 +69,12 @@ class PredictionSets(Calibrator):
         "lac", 1 - p of the class: the smallest sets on average (Sadinle, Lei & Wasserman 2019). "aps", the probability
         of all classes before it: larger where the model is less sure (Romano, Sesia & Candès 2020). "raps", the same
         with a penalty on low ranks, for many classes (Angelopoulos et al. 2021).
-    conditional : "none" or "class"
+    conditional : "none", "class" or "group"
         With "class" the coverage holds for the rows of each class, not only for all together: every class has its own
-        quantile (Vovk 2012, Mondrian). A class with fewer than coverage / (1 - coverage) rows is in every set.
+        quantile (Vovk 2012, Mondrian). A class with fewer than coverage / (1 - coverage) rows is in every set. With
+        "group" it holds for the rows of each group, such as a region: `fit` and `predict_set` take `groups`, one column
+        of them. Groups with fewer rows than that, and groups that the fit has not seen, have sets of all classes:
+        nothing smaller is known to cover them.
     base : str
         A method that calibrates first, such as "ts", fitted on one half of the rows; the sets use the other half. By
         default "none".
@@ -92,11 +98,15 @@ class PredictionSets(Calibrator):
     >>> sets = fitted.predict_set(logits[1000:])
     >>> sets[np.arange(2000), labels[1000:]].mean().round(2), sets.sum(axis=1).mean().round(1)
     (np.float64(0.9), np.float64(2.2))
+    >>> region = np.where(logits[:, 0] > 0.0, "north", "south")
+    >>> by_region = PredictionSets(conditional="group").fit(logits[:1000], labels[:1000], groups=region[:1000])
+    >>> by_region.predict_set(logits[:3], groups=["north", "south", "west"])[2]  # of "west" the fit knows nothing
+    array([ True,  True,  True,  True,  True])
     """
 
     coverage: float = setting.number(0.9, above=0.0, below=1.0)
     conformity_score: str = setting.option("lac", "aps", "raps")
-    conditional: str = setting.option("none", "class")
+    conditional: str = setting.option("none", "class", "group")
     base: str = "none"
     randomised: bool = True
     allow_empty: bool = False
@@ -105,18 +115,87 @@ class PredictionSets(Calibrator):
     random_state: int = setting.integer(0, least=0)
     input: str = "logits"
 
-    def predict_set(self, X: Array, *, seed: int | None = None) -> Array:
+    @property
+    def needs_groups(self) -> bool:  # type: ignore[override]
+        """Whether `fit` and `predict_set` take the groups of the rows."""
+        return self.conditional == "group"
+
+    def fit(
+        self,
+        X: Array,
+        y: Array = None,
+        sample_weight: Array = None,
+        *,
+        groups: Any = None,
+        class_axis: int = -1,
+        ignore_index: IgnoreIndex = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Self:
+        """Fit on scores and labels, and where the coverage is that of each group, on `groups`: one column of them."""
+        if not self.needs_groups:
+            if groups is not None:
+                expected = "left out, unless conditional='group'"
+                raise ParameterError("groups", f"{type(self).__name__}.fit", expected=expected, got="groups")
+            return super().fit(X, y, sample_weight, class_axis=class_axis, ignore_index=ignore_index, progress=progress)
+        self._forget()
+        refuse_class_axis(class_axis, f"{type(self).__name__}.fit")
+        rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
+        super().fit(rows, progress=progress)
+        _check_feature_names(self, X, reset=True)
+        return self
+
+    def predict_set(self, X: Array, *, groups: Any = None, seed: int | None = None) -> Array:
         """Which classes are in the set of each row: booleans of the shape of `predict_proba`.
 
-        With `randomised` scores the sets of the same rows differ from call to call, unless a `seed` is given.
+        With `randomised` scores the sets of the same rows differ from call to call, unless a `seed` is given. Sets
+        whose coverage is that of each group need the `groups` of the rows.
         """
         check_is_fitted(self)
         log_p = self.predict_log_proba(X)
         p = np.exp(to_numpy(log_p).astype(np.float64))
         flat = p.reshape(-1, p.shape[-1])
-        return in_library_of(log_p, self._sets(flat, self.thresholds_, np.random.default_rng(seed)).reshape(p.shape))
+        if isinstance(X, Predictions) and groups is None:
+            groups = X.groups or None
+        thresholds = self._thresholds_of_rows(groups, len(flat)) if self.needs_groups else self.thresholds_
+        return in_library_of(log_p, self._sets(flat, thresholds, np.random.default_rng(seed)).reshape(p.shape))
 
-    def _sets(self, p: Matrix, thresholds: Vector, generator: np.random.Generator) -> Flags:
+    def _thresholds_of_rows(self, groups: Any, n_rows: int) -> Matrix:
+        """The threshold of each row's group, (N, 1): above every score where the fit has not seen the group."""
+        function = f"{type(self).__name__}.predict_set"
+        columns = as_groups(groups, n_rows, function)
+        of_fit = next(iter(self.group_thresholds_))
+        if not columns or (of_fit not in columns and len(columns) > 1):
+            expected = f"given: the {of_fit!r} of each row, as in the fit"
+            raise ParameterError("groups", function, expected=expected, got=", ".join(columns) or "None")
+        self.warn_of_unused(columns, function)
+        known = self.group_thresholds_[of_fit]
+        names, group = np.unique(self._names_of_rows(columns), return_inverse=True)
+        largest = self._largest_score(len(self.classes_))
+        thresholds = np.array([known.get(name, largest) for name in names.tolist()])
+        return np.asarray(thresholds[group][:, None])
+
+    def _names_of_rows(self, columns: Groups) -> NDArray[np.str_]:
+        """The names of the rows' groups: of the column of the fit, or of the only one that there is."""
+        of_fit = next(iter(self.group_thresholds_))
+        return columns[of_fit] if of_fit in columns else next(iter(columns.values()))
+
+    def has_seen(self, groups: Groups) -> bool:
+        """Whether some row has a group that the fit has seen."""
+        known = next(iter(self.group_thresholds_.values()))
+        return bool(groups) and bool(np.isin(self._names_of_rows(groups), list(known)).any())
+
+    def warn_of_unused(self, groups: Groups, function: str) -> None:
+        """Warn where no row has a group that the fit has seen."""
+        if not self.has_seen(groups):
+            column = next(iter(self.group_thresholds_))
+            text = f"no groups of {column!r} were given that the fit has seen: every set holds all classes."
+            warn(InputWarning(text, function=function))
+
+    def _largest_score(self, n_classes: int) -> float:
+        """A number that no score exceeds."""
+        return 1.0 + self.penalty * n_classes
+
+    def _sets(self, p: Matrix, thresholds: Vector | Matrix, generator: np.random.Generator) -> Flags:
         # Where many rows have the score of the threshold, as votes do, the last digit must not leave them out.
         sets: Flags = self._scores(p, generator) <= thresholds + SAME_SCORE
         if not self.allow_empty:
@@ -128,44 +207,65 @@ class PredictionSets(Calibrator):
         p = np.exp(chain.log_probabilities(rows.logits).astype(np.float64))
         generator = np.random.default_rng(self.random_state)
         of_truth = self._scores(p, generator)[np.arange(rows.n_rows), rows.labels]
-        thresholds, of_fit = self._thresholds(of_truth, rows)
-        size = rows.average(self._sets(p, thresholds, generator).sum(axis=1).astype(np.float64))
-        share = f"{100 * self.coverage:g} % of rows{' of each class' if self.conditional == 'class' else ''}"
-        said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
-        which = "the class of fewest rows is covered in" if self.conditional == "class" else "this one covers"
-        one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
-        notes: dict[str, Any] = {"threshold": float(thresholds.max()), "set_size": size, "coverage_of_fit": of_fit}
-        if self.conditional == "class":
+        notes: dict[str, Any] = {}
+        if self.conditional == "group":
+            column, names, group = _one_column(rows.groups, f"{type(self).__name__}.fit")
+            thresholds, of_fit = self._thresholds_of_parts(of_truth, rows, group, len(names))
+            notes["group_thresholds"] = {column: dict(zip(names.tolist(), thresholds.tolist(), strict=True))}
+            sets = self._sets(p, thresholds[group][:, None], generator)
+        elif self.conditional == "class":
+            thresholds, of_fit = self._thresholds_of_parts(of_truth, rows, rows.labels, rows.n_classes)
             notes["thresholds"] = thresholds.tolist()
+            sets = self._sets(p, thresholds, generator)
+        else:
+            thresholds, of_fit = self._threshold_of_all(of_truth, rows)
+            sets = self._sets(p, thresholds, generator)
+        size = rows.average(sets.sum(axis=1).astype(np.float64))
+        of_each = {"class": " of each class", "group": " of each group"}.get(self.conditional, "")
+        share = f"{100 * self.coverage:g} % of rows{of_each}"
+        said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
+        which = f"the {self.conditional} of fewest rows is covered in" if of_each else "this one covers"
+        one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
+        notes |= {"threshold": float(thresholds.max()), "set_size": size, "coverage_of_fit": of_fit}
         return Fitted(chain, notes=notes | {"sentences": [said, one_fit]})
 
-    def _thresholds(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
-        """The threshold of each class, which may be one for all, (C,), and the coverage that 95 % of fits exceed."""
-        largest = 1.0 + self.penalty * rows.n_classes  # no score is larger
-        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
-        needs = f"a coverage of {self.coverage:g} needs {least:,} rows"
-        if self.conditional == "none":
-            threshold = self._quantile(of_truth, rows)
-            if threshold is None:
-                text = f"every set holds all classes: {needs} at least."
-                warn(f"{type(self).__name__}.fit: {text}", FitWarning)
-                threshold = largest
-            return np.full(rows.n_classes, threshold), self._coverage_of_fit(rows)
-        thresholds = np.full(rows.n_classes, largest)
+    def _threshold_of_all(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
+        """The threshold of all rows, for each class, (C,), and the coverage that 95 % of fits exceed."""
+        threshold = self._quantile(of_truth, rows)
+        if threshold is None:
+            text = f"every set holds all classes: {self._needs()} at least."
+            warn(f"{type(self).__name__}.fit: {text}", FitWarning)
+            threshold = self._largest_score(rows.n_classes)
+        return np.full(rows.n_classes, threshold), self._coverage_of_fit(rows)
+
+    def _thresholds_of_parts(self, of_truth: Vector, rows: Block, part: Indices, n_parts: int) -> tuple[Vector, float]:
+        """The threshold of each part of the rows, by its number, and the coverage that 95 % of fits exceed in each.
+
+        Parts of too few rows for a quantile have one that no score exceeds.
+        """
+        thresholds = np.full(n_parts, self._largest_score(rows.n_classes))
         coverages = []
         unknown = 0
-        for label in range(rows.n_classes):
-            is_class = rows.labels == label
-            of_class = self._quantile(of_truth[is_class], rows.take(is_class)) if is_class.any() else None
-            if of_class is None:
+        for i in range(n_parts):
+            is_part = part == i
+            quantile = self._quantile(of_truth[is_part], rows.take(is_part)) if is_part.any() else None
+            if quantile is None:
                 unknown += 1
                 continue
-            thresholds[label] = of_class
-            coverages.append(self._coverage_of_fit(rows.take(is_class)))
-        if unknown:
-            text = f"{unknown:,} of {rows.n_classes:,} classes are in every set: {needs} of a class at least."
+            thresholds[i] = quantile
+            coverages.append(self._coverage_of_fit(rows.take(is_part)))
+        if unknown and self.conditional == "class":
+            text = f"{unknown:,} of {n_parts:,} classes are in every set: {self._needs()} of a class at least."
+            warn(f"{type(self).__name__}.fit: {text}", FitWarning)
+        elif unknown:
+            text = f"{unknown:,} of {n_parts:,} groups have sets of all classes: {self._needs()} of a group at least."
             warn(f"{type(self).__name__}.fit: {text}", FitWarning)
         return thresholds, min(coverages, default=1.0)
+
+    def _needs(self) -> str:
+        """How many rows a quantile needs."""
+        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
+        return f"a coverage of {self.coverage:g} needs {least:,} rows"
 
     def _coverage_of_fit(self, rows: Block) -> float:
         """The coverage that a fit on so many rows exceeds in 95 % of cases.
@@ -224,6 +324,29 @@ class PredictionSets(Calibrator):
             if len(thresholds) != len(classes):
                 raise FormatError(f"the field 'thresholds' must have {len(classes)} numbers. Got {len(thresholds)}.")
         self.thresholds_ = np.array(thresholds)
+        if self.conditional == "group":
+            self.group_thresholds_ = _read_group_thresholds(report)
+
+
+def _one_column(groups: Groups, function: str) -> tuple[str, NDArray[np.str_], Indices]:
+    """The name of the only column of groups, the groups in it, and the number of each row's group."""
+    if len(groups) != 1:
+        expected = "one column, with the group of each row; of several, join the names"
+        raise ParameterError("groups", function, expected=expected, got=", ".join(groups) or "None")
+    column, values = next(iter(groups.items()))
+    names, group = np.unique(values, return_inverse=True)
+    return column, names, np.asarray(group)
+
+
+def _read_group_thresholds(report: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The thresholds of a report by the names of groups, refused where no fit can have found them."""
+    columns = field(report, "group_thresholds", dict)
+    if len(columns) != 1:
+        raise FormatError("the field 'group_thresholds' must have one column of groups.")
+    column, of_groups = next(iter(columns.items()))
+    if not isinstance(of_groups, dict) or not of_groups:
+        raise FormatError("the field 'group_thresholds' must have the threshold of each group.")
+    return {column: {name: number(of_groups, name) for name in of_groups}}
 
 
 def _weight_of_new_row(weight: Vector) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import to_numpy
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.engine import Block, Dataset
 from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains
@@ -75,9 +75,13 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
         counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
         if dataset.n_classes <= most_shares:
             shares = [float(f"{share:.6g}") for share in rows / rows.sum()]
+    # The columns of so many classes are kept, for tables that the calibrator is applied to.
+    most_columns = 1_000
+    columns = list(dataset.columns) if len(dataset.columns) <= most_columns else []
     return {
         "n_samples": dataset.n_rows,
         "n_classes": dataset.n_classes,
+        **({"columns": columns} if columns else {}),
         **{name: count for name, count in counted.items() if count},
         **({"class_shares": shares} if shares else {}),
         "before": before,

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import check_class_weight, check_integer, check_number
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from refocal._arrays import Array, Flags, Indices, Vector, is_dask, namespace, row_blocks, to_numpy
 from refocal._groups import UNNAMED, Groups, as_groups
 from refocal._json import field
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import Calibrator, refuse_class_axis
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
@@ -95,6 +95,11 @@ class GroupCalibration(Calibrator):
     method: str = "auto"
     input: str = "logits"
     needs_groups: ClassVar[bool] = True
+    # scikit-learn's metadata routing passes groups on without being asked, as it does to GroupKFold.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict_proba: ClassVar[dict[str, bool]] = {"groups": True}
+    __metadata_request__predict_log_proba: ClassVar[dict[str, bool]] = {"groups": True}
 
     def fit(
         self,
@@ -110,7 +115,7 @@ class GroupCalibration(Calibrator):
         """Fit on scores, labels, and groups: an array, or several columns by their names."""
         self._forget()
         name = f"{type(self).__name__}.fit"
-        _refuse_class_axis(class_axis, name)
+        refuse_class_axis(class_axis, name)
         rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
         super().fit(rows, progress=progress)
         _check_feature_names(self, X, reset=True)
@@ -139,7 +144,7 @@ class GroupCalibration(Calibrator):
         """
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
-        _refuse_class_axis(class_axis, name)
+        refuse_class_axis(class_axis, name)
         if is_dask(X):
             return self._log_proba_by_chunk(X, groups, name)
         if isinstance(X, Predictions) and groups is None:
@@ -231,12 +236,6 @@ class GroupCalibration(Calibrator):
     def more_from_plain(self, data: dict[str, Any]) -> None:
         """Restore what `more_to_plain` returned, refused where no fit can have found it."""
         self.lines_ = {column: _lines_of(column, lines) for column, lines in field(data, "groups", dict).items()}
-
-
-def _refuse_class_axis(class_axis: int, function: str) -> None:
-    if class_axis != -1:
-        expected = "left out: a group is that of a row, so that classes lie on the last axis"
-        raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
 
 
 class FittedGroups(NamedTuple):

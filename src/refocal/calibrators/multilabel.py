@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, is_dask, log_probabilities, namespace, to_numpy
 from refocal._groups import LABEL, Groups
 from refocal._validation import check_broadcast, check_integer, check_one_column, check_weight
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._chunks import floating_dtype, in_chunks_of_rows
 from refocal.calibrators.fitted import Fitted

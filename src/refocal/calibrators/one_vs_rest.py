@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Indices, Vector, as_floating, row_blocks, to_numpy, without_warnings
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators.description import is_guessing
 from refocal.calibrators.fitted import Fitted

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators.fitted import Fitted

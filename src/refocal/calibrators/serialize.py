@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import Field, fields
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -15,13 +18,15 @@ from sklearn.utils.validation import check_is_fitted
 import refocal
 from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
+from refocal._plugins import load_plugins
 from refocal._validation import INPUTS, check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted, focal_point
-from refocal.calibrators.registry import kinds
+from refocal.calibrators.registry import is_ours, kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
+from refocal.metrics.record import Metric
 from refocal.rows.labels import in_order_of_classes
 
 FORMAT = "refocal-calibrator"
@@ -37,9 +42,11 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to a JSON file, whole or not at all."""
     try:
         data = to_dict(calibrator)
+        text = json.dumps(data, allow_nan=False)
+        if not is_ours(type(calibrator)):
+            _check_readable(calibrator, data, text)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-    text = json.dumps(data, allow_nan=False)
     readable = 20_000  # characters: in a shorter file each number has a line
     if len(text) < readable:
         text = json.dumps(data, indent=2, allow_nan=False)
@@ -48,8 +55,35 @@ def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     write_atomically(path, text + "\n")
 
 
-def load(path: str | os.PathLike[str]) -> Calibrator:
+def _check_readable(calibrator: Calibrator, data: dict[str, Any], text: str) -> None:
+    """Refuse a calibrator of a class of the caller's own that would not be read back as it is."""
+    kind = type(calibrator)
+    name = kind.__name__
+    known = kinds().get(name)
+    if known is not None and is_ours(known):
+        raise FormatError(f"the class {name} would be read as refocal's own of that name; give it another.")
+    try:
+        again = from_dict(json.loads(text), classes=[kind])
+    except FormatError as error:
+        raise FormatError(f"this {name} could not be read back: {error}") from error
+    lost = sorted(set(fitted_attributes(calibrator)) - set(fitted_attributes(again)) - {"path_"})
+    if lost:
+        remedy = "keep it in the chain, or have more_to_plain return it and more_from_plain restore it"
+        raise FormatError(f"the attribute {lost[0]!r} of {name} would not be read back; {remedy}.")
+    if to_dict(again) != data:
+        changed = next(key for key, value in data.items() if to_dict(again).get(key) != value)
+        raise FormatError(f"this {name} would be read back with another {changed!r}.")
+
+
+def fitted_attributes(calibrator: Calibrator) -> list[str]:
+    """The names of what a fit has set."""
+    return [name for name in vars(calibrator) if name.endswith("_") and not name.startswith("_")]
+
+
+def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Calibrator:
     """Read a calibrator from a JSON file. Nothing is executed, and what does not fit is refused with its reason.
+
+    `classes` are calibrators of your own that the file may be about, besides those of `refocal.register`.
 
     >>> import tempfile, numpy as np
     >>> from refocal import TemperatureScaling, load
@@ -59,7 +93,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ...     load(f"{folder}/c.json").temperature_ == fitted.temperature_
     True
     """
-    return read_json(path, from_dict, what="a calibrator", max_bytes=MAX_BYTES)
+    for kind in classes:
+        if not (inspect.isclass(kind) and issubclass(kind, Calibrator)):
+            expected = "classes with the base refocal.calibrators.Calibrator"
+            raise ParameterError("classes", "load", expected=expected, got=repr(kind))
+    return read_json(path, partial(from_dict, classes=classes), what="a calibrator", max_bytes=MAX_BYTES)
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
@@ -86,18 +124,16 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     return {**data, **calibrator.more_to_plain(), "fit": calibrator.fit_report_}
 
 
-def from_dict(data: Any) -> Calibrator:
-    """The calibrator that `to_dict` described."""
+def from_dict(data: Any, *, classes: Sequence[type[Calibrator]] = ()) -> Calibrator:
+    """The calibrator that `to_dict` described, of a method of the registry or of one of the `classes`."""
     without_format(data, "a calibrator", FORMAT, VERSION)
     name = field(data, "method", str)
     parameters = field(data, "parameters", dict)
-    method = kinds().get(name)
-    if method is None:
-        raise FormatError(f"unknown method {name!r}; known are {', '.join(kinds())}.")
+    method = _class_named(name, classes)
     calibrator = method(**_parameters(method, parameters))
-    classes = _read_classes(data)
+    labels = _read_classes(data)
     report = _report(field(data, "fit", dict))
-    chain = _chain(data, calibrator.n_chain_classes(len(classes)))
+    chain = _chain(data, calibrator.n_chain_classes(len(labels)))
     solution = None
     if "search" in data:
         search = field(data, "search", dict)
@@ -105,12 +141,25 @@ def from_dict(data: Any) -> Calibrator:
         solution = Solution(*focal_point(chain), value=number(search, "value"), **how)
     if "feature_names" in data:
         names = field(data, "feature_names", list)
-        if len(names) != len(classes) or not all(isinstance(name, str) for name in names):
-            raise FormatError(f"'feature_names' must be {len(classes)} names, one for each class.")
+        if len(names) != len(labels) or not all(isinstance(name, str) for name in names):
+            raise FormatError(f"'feature_names' must be {len(labels)} names, one for each class.")
         calibrator.feature_names_in_ = np.array(names, dtype=object)
-    calibrator._set_fitted(Fitted(chain, solution), classes, report)
+    calibrator._set_fitted(Fitted(chain, solution), labels, report)
     calibrator.more_from_plain(data)
     return calibrator
+
+
+def _class_named(name: str, classes: Sequence[type[Calibrator]]) -> type[Calibrator]:
+    """The class of a calibrator of a file."""
+    own = {kind.__name__: kind for kind in classes}
+    if name in own:
+        return own[name]
+    if name not in kinds():
+        load_plugins()
+    if name not in kinds():
+        remedy = f"if it is yours, refocal.register({name}) before, or load(path, classes=[{name}])"
+        raise FormatError(f"unknown method {name!r}; known are {', '.join(kinds())}; {remedy}.")
+    return kinds()[name]
 
 
 def _chain(data: dict[str, Any], n_classes: int) -> Chain:
@@ -139,6 +188,8 @@ def to_plain(value: Any) -> Any:
         }
     if isinstance(value, tuple) and all(isinstance(each, Step) for each in value):
         return [to_plain(step) for step in value]
+    if isinstance(value, Metric):
+        return value.name
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     numbers = np.asarray(value)
@@ -152,7 +203,8 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
     for name, value in parameters.items():
         if name not in usual:
             raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
-        check = method.__dataclass_fields__[name].metadata.get("check")
+        declared = getattr(method, "__dataclass_fields__", {}).get(name)
+        check = None if declared is None else declared.metadata.get("check")
         types = NUMBERS if usual[name] is None else (type(usual[name]),)
         numbers = value if isinstance(value, list) else ()
         is_alike = type(value) in types and all(type(each) in NUMBER for each in numbers)
@@ -173,6 +225,8 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
     for name in ("before", "after"):
         for measure in field(report, name, dict):
             number(report[name], measure)
+    if "columns" in report and not all(isinstance(name, str) for name in field(report, "columns", list)):
+        raise FormatError("'columns' must be names.")
     return report
 
 
@@ -210,7 +264,7 @@ def _read_classes(data: dict[str, Any]) -> NDArray[Any]:
 
 def step_from_dict(data: Any) -> Step:
     """The step that `to_plain` described."""
-    known = {kind.__name__: kind for kind in Step.__subclasses__()}
+    known = _known_steps()
     if not isinstance(data, dict) or data.get("step") not in known:
         raise FormatError(f"a step must be one of {', '.join(sorted(known))}. Got {data!r:.80} instead.")
     kind = known[data["step"]]
@@ -219,6 +273,15 @@ def step_from_dict(data: Any) -> Step:
     if unknown:
         raise FormatError(f"unknown field {unknown[0]!r} of the step {kind.__name__}.")
     return kind(**{name: _read_value(data, name, each) for name, each in wanted.items()})
+
+
+def _known_steps() -> dict[str, type[Step]]:
+    """All kinds of steps by their names, those of this package before others; of two others the later."""
+    kinds_of_steps = list(Step.__subclasses__())
+    for kind in kinds_of_steps:  # which grows by the classes that are made of one
+        kinds_of_steps += kind.__subclasses__()
+    others = {kind.__name__: kind for kind in kinds_of_steps if not is_ours(kind)}
+    return others | {kind.__name__: kind for kind in kinds_of_steps if is_ours(kind)}
 
 
 def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:

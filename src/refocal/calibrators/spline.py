@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import settings as setting
 from refocal.calibrators.one_vs_rest import ClassRows, OneVsRestCalibrator
 from refocal.fitting.curves import CurvePrior, Splines, equal_mass_knots, spline
 from refocal.maps.curves import Curve

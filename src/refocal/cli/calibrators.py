@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import refocal
+from refocal._methods import SETS
 from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import (
@@ -41,7 +42,8 @@ class MethodOptions:
             "-m",
             help=(
                 f"Default: auto, or fts if one of its options is given. One of {METHOD_NAMES}; for "
-                f"prediction sets {SET_NAMES}; with --groups, group, which is then the default."
+                f"prediction sets {SET_NAMES}, which hold for each group with --groups; with --groups, group, "
+                "which is then the default."
             ),
             autocompletion=options.complete_method,
         ),
@@ -103,9 +105,11 @@ def fit(
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
+    if method in SETS and rows.groups:
+        settings["conditional"] = "group"
     calibrator = None if rows.multi_label else registry.make(method, **settings)
     if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
-        rule = "--groups can only be used with --method group, and --method group needs --groups"
+        rule = f"--groups can only be used with --method group or {SET_NAMES}, and --method group needs --groups"
         raise UsageError(f"{rule}. Got {method!r}.")
     in_memory = "" if rows.multi_label or registry.METHODS[method].in_blocks else f"--method {method}"
     with (

@@ -16,6 +16,7 @@ from refocal.cli.adapt import adapt
 from refocal.cli.calibrators import apply, fit, show
 from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
+from refocal.cli.many import compare_many
 from refocal.cli.monitor import monitor
 from refocal.cli.options import HTML_FILE, with_options
 from refocal.cli.printing import IS_JSON, print_table, progress, result, say
@@ -68,7 +69,22 @@ def explore(
         webbrowser.open(output.resolve().as_uri())
 
 
-COMMANDS = (demo, fit, apply, evaluate, compare, report, show, diff, decide, monitor, adapt, theory, explore)
+COMMANDS = (
+    demo,
+    fit,
+    apply,
+    evaluate,
+    compare,
+    compare_many,
+    report,
+    show,
+    diff,
+    decide,
+    monitor,
+    adapt,
+    theory,
+    explore,
+)
 
 app = typer.Typer(
     name="refocal",

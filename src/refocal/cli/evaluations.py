@@ -12,7 +12,7 @@ from typer import Argument, Exit, Option
 import refocal
 from refocal._limits import large_file
 from refocal._methods import DEMO
-from refocal._outputs import EVALUATION, guard_output
+from refocal._outputs import EVALUATION, MANY, format_of, guard_output
 from refocal.cli import options
 from refocal.cli.options import (
     HTML_FILE,
@@ -43,6 +43,15 @@ class CompareOptions:
             "-m",
             help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
             autocompletion=options.complete_method,
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        Option(
+            "--time",
+            metavar="NAME",
+            help="One file: column with a date or a number; the earlier half is fitted on, the later one tests. "
+            "Without it rows are divided at random, those of one of --clusters together.",
         ),
     ] = None
     resamples: ResampleCount = 500
@@ -176,6 +185,7 @@ def evaluate(
     refocal evaluate test.npz calibrator.json --report report.html
     """
     from refocal.calibrators.class_order import called_classes, in_order_of, named_classes
+    from refocal.io.apply import columns_of_fit
 
     files.guard([test], [*(calibrators or []), rows.labels, shared.notes], "evaluate")
     fitted: dict[str, Any] = {}
@@ -191,6 +201,10 @@ def evaluate(
         known = called_classes(next(iter(fitted.values())))
     if known is not None and not rows.multi_label:
         reading["classes"] = known
+    if fitted and "values" not in reading and not rows.multi_label:
+        columns = columns_of_fit(next(iter(fitted.values())), test)
+        if columns is not None:
+            reading["values"] = columns
     needs_memory = {"--resamples": resamples, "--seed": seed, "--features": features}
     in_memory = next((option for option, value in needs_memory.items() if value is not None), "")
     with (
@@ -204,7 +218,7 @@ def evaluate(
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
         only = next(iter(fitted)) if len(fitted) == 1 else None
         if features:
-            asked["features"] = _read_features(test, features, reading, read, in_blocks)
+            asked["features"] = _read_columns("--features", test, features, reading, read, in_blocks)
         evaluation = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     for file in calibrators or []:
         if file.stem in evaluation.failed:
@@ -219,7 +233,8 @@ def compare(
         Argument(metavar="VALIDATION", help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt"),
     ],
     test: Annotated[
-        Path | None, Argument(metavar="TEST", help="Without it, half of the rows are held out for testing.")
+        Path | None,
+        Argument(metavar="TEST", help="Without it, half of the rows are held out for testing, see --time."),
     ] = None,
     *,
     how: CompareOptions,
@@ -232,6 +247,7 @@ def compare(
 
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
+    refocal compare all.csv --time date --clusters customer
     """
     files.guard([validation, test], [rows.labels, shared.notes], "compare")
     reading = rows.arguments()
@@ -250,11 +266,15 @@ def report(
         list[Path],
         Argument(
             metavar="SOURCES",
-            help="An evaluation (.json) or several, side by side; or the validation and the test rows.",
+            help="An evaluation (.json) or several, side by side; a comparison of many networks; or the validation and "
+            "the test rows.",
         ),
     ],
     *,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **HTML_FILE)] = Path("report.html"),
+    over_time: Annotated[
+        bool, Option("--over-time", help="The evaluations are of one model, in the order of time: say what changed.")
+    ] = False,
     shared: SharingOptions,
     how: CompareOptions,
     rows: MeasuredOptions,
@@ -263,10 +283,15 @@ def report(
 
     refocal report evaluation.json -o report.html
     refocal report val.npz test.npz
-    refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'
+    refocal report may.json june.json --over-time --title 'Our model' --notes notes.md --require 'ece<2%'
     """
     guard_output(output, sources, files=[rows.labels, shared.notes], function="refocal report")
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
+    if over_time and (not all(are_evaluations) or len(sources) < 2):
+        raise UsageError("--over-time is for several evaluations (.json), in their order.")
+    if len(sources) == 1 and are_evaluations[0] and format_of(sources[0]) == MANY:
+        _report_many(sources[0], output, shared)
+        return
     if all(are_evaluations):
         evaluations = [refocal.evaluate.load_evaluation(source) for source in sources]
     elif any(are_evaluations) or len(sources) > 2:
@@ -274,7 +299,17 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         evaluations = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _finish(evaluations, shared, report=output)
+    _finish(evaluations, shared, report=output, over_time=over_time)
+
+
+def _report_many(source: Path, output: Path, shared: SharingOptions) -> None:
+    """The page of a comparison of many networks."""
+    if shared.require:
+        raise UsageError("--require is for evaluations of one model.")
+    notes = "" if shared.notes is None else _text_of(shared.notes)
+    refocal.report.write_report(refocal.evaluate.load_many(source), output, title=shared.title, notes=notes)
+    result({"output": str(output)})
+    say(f"Wrote {output}.")
 
 
 def diff(
@@ -314,25 +349,27 @@ def diff(
         raise Exit(ExitCode.NEGATIVE)
 
 
-def _read_features(
+def _read_columns(
+    option: str,
     place: Path | str,
     names: list[str],
     reading: dict[str, Any],
     rows: Any,
     in_blocks: bool = False,
 ) -> dict[str, Any]:
-    """The columns of features of a table, for the rows that were read from it."""
+    """The columns of a table that an option names, for the rows that were read from it."""
     import numpy as np
 
     wanted = [name for text in names for name in text.split(",")]
     if in_blocks or reading.get("multi_label"):
-        raise UsageError(f"--features is for a table of two classes that is read whole; {place} is not.")
+        rows_have = "one label per row" if option == "--time" else "two classes"
+        raise UsageError(f"{option} is for a table of {rows_have} that is read whole; {place} is not.")
     with about(place):
         raw, _ = options.read_unchecked(Path(place), reading, keeping=True)
     for name in wanted:
         if name not in raw.kept:
             known = ", ".join(raw.kept) or "none"
-            raise UsageError(f"--features must name columns of {place}: {known}. Got {name!r}.")
+            raise UsageError(f"{option} must name columns of {place}: {known}. Got {name!r}.")
     return {name: np.asarray(raw.kept[name])[rows.numbers] for name in wanted}
 
 
@@ -358,7 +395,11 @@ def _compared(
     with progress("reading") as update:
         first = options.read_file(validation, **reading)
         if test is None:
-            first, second = refocal.io.split(first, seed=how.seed)
+            times = None if how.time is None else _read_columns("--time", validation, [how.time], reading, first)
+            with about(validation):
+                first, second = refocal.io.split(first, seed=how.seed, time=times)
+        elif how.time is not None:
+            raise UsageError(f"--time divides one file into an earlier and a later part; leave out {test}.")
         else:
             with about(test):
                 second = options.read_file(test, **reading, **_known_classes(first)).in_order_of(first.class_names)
@@ -369,7 +410,7 @@ def _compared(
             raise UsageError(f"{sizes}; give two files of the same model.")
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
         if features:
-            asked["features"] = _read_features(test or validation, features, reading, second)
+            asked["features"] = _read_columns("--features", test or validation, features, reading, second)
         with about(validation):
             return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
 
@@ -389,6 +430,7 @@ def _finish(
     *lines: str,
     output: Path | None = None,
     report: Path | None = None,
+    over_time: bool = False,
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
     every = evaluated if isinstance(evaluated, list) else [evaluated]
@@ -403,7 +445,8 @@ def _finish(
     if report is not None:
         text = "" if shared.notes is None else _text_of(shared.notes)
         with progress("drawing"):
-            refocal.report.write_report(every, report, title=shared.title, notes=text, require=require)
+            asked: dict[str, Any] = {"title": shared.title, "notes": text, "require": require}
+            refocal.report.write_report(every, report, over_time=over_time, **asked)
     result(data)
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))

@@ -52,10 +52,16 @@ class BacktestOptions:
         bool,
         Option(
             "--backtest",
-            help="Compare policies of recalibration on these past batches, in their order; the state stays as it is.",
+            help=(
+                "Compare policies of recalibration on these past batches, in the order of their periods; the state "
+                "stays as it is."
+            ),
         ),
     ] = False
-    delay: Annotated[int, Option("--delay", help="For --backtest: how many batches later labels are known.", min=0)] = 0
+    delay: Annotated[
+        int | None,
+        Option("--delay", help="For --backtest: how many batches later labels are known; default 0.", min=0),
+    ] = None
     recalibrated: Annotated[
         Path | None,
         Option(
@@ -145,8 +151,26 @@ def monitor(
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
     if past.backtest:
+        of_state = {
+            "--period": period,
+            "--ids": ids,
+            "--outcomes": outcomes,
+            "--merge": merge,
+            "--groups": groups,
+            "--alpha": new.alpha,
+            "--independent": new.independent,
+            "--restart": restart,
+            "--fail-if-alarm": fail_if_alarm,
+        }
+        given = [option for option, value in of_state.items() if value not in (None, False, [])]
+        if given:
+            why = "--backtest compares policies on past batches and has no state"
+            raise UsageError(f"{why}; leave out {', '.join(given)}.")
         _backtest(batches or [], cluster, fitted, reading, past, output, calibrator)
         return
+    for option, value in (("--delay", past.delay), ("--recalibrated", past.recalibrated)):
+        if value is not None:
+            raise UsageError(f"{option} is for --backtest; add it or leave out {option}.")
     if state.is_file() and new.settings():
         raise UsageError(f"--{next(iter(new.settings()))} is for a new state; {state} has its own.")
     if cluster is not None and period is not None:
@@ -223,8 +247,6 @@ def _backtest(
     calibrator: Path | None,
 ) -> None:
     """Compare policies on past batches, and say which one is recommended."""
-    import numpy as np
-
     from refocal.monitor.history import in_order
 
     if not files:
@@ -233,21 +255,26 @@ def _backtest(
         if fitted is None:
             raise UsageError("--recalibrated needs the calibrator in use: name it with --calibrator.")
         guard_output(past.recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
-    batches: dict[str, refocal.io.Predictions] = {}
+    batches: list[tuple[str, refocal.io.Predictions]] = []
+    known: tuple[str, ...] | None = None
     for file in files:
-        groups = [*reading.get("groups", []), *([cluster] if cluster else [])]
-        raw, reader = options.read_unchecked(file, reading | ({"groups": groups} if groups else {}), fitted)
+        raw, reader = options.read_unchecked(file, reading | {"clusters": cluster}, fitted)
         if raw.labels is None:
             raise FileProblem(f"{file}: no labels. Name their column with --labels.")
-        with about(file):
-            rows = options.checked(raw, reader, fitted)
-        if cluster is None:
-            batches[refocal.io.files.stem_of(file)] = rows
+        if len(raw.values) == 0:
+            say(f"{file}: no rows; ignored.")
             continue
-        days = rows.groups[cluster]
-        for day in sorted({*days.tolist()}, key=in_order):
-            batches[day] = rows.take(np.flatnonzero(days == day))
-    comparison = refocal.monitor.backtest(batches.items(), calibrator=fitted, delay=past.delay)
+        with about(file):
+            if fitted is None:
+                reader = reader.of_classes(known)
+            rows = options.checked(raw, reader, fitted)
+            if fitted is None:
+                rows = rows.in_order_of(known)
+        known = known or rows.class_names
+        batches += _by_period(rows, refocal.io.files.stem_of(file))
+    # Files of one period need not follow one another.
+    batches.sort(key=lambda batch: in_order(batch[0]))
+    comparison = refocal.monitor.backtest(batches, calibrator=fitted, delay=past.delay or 0)
     if output is not None:
         refocal.report.page.write_backtest_page(comparison, output)
     if past.recalibrated is not None and fitted is not None:
@@ -256,6 +283,17 @@ def _backtest(
     table = refocal.report.details.policies_table(comparison)
     print_table([*table[0]], table)
     say(comparison.reason, *(f"Wrote {file}." for file in (output, past.recalibrated) if file is not None))
+
+
+def _by_period(rows: refocal.io.Predictions, period: str) -> list[tuple[str, refocal.io.Predictions]]:
+    """The rows of each period: those of each cluster, or of one period where rows have no clusters."""
+    import numpy as np
+
+    if rows.clusters is None or rows.cluster_names is None:
+        return [(period, rows)]
+    names = rows.cluster_names.tolist()
+    numbers = np.unique(rows.clusters).tolist()
+    return [(names[number], rows.take(np.flatnonzero(rows.clusters == number))) for number in numbers]
 
 
 class BatchColumns(NamedTuple):
@@ -277,12 +315,15 @@ def _add(
     """Add a batch; says what became of it."""
     ids = columns.ids
     groups = reading.get("groups", [])
-    has_ids = ids is not None and ids in refocal.io.readers.names_in(file)
-    further = [*columns.groups, *([ids] if has_ids else []), *([columns.cluster] if columns.cluster else [])]
-    if further:
-        reading = reading | {"groups": [*dict.fromkeys([*groups, *further])]}
-    raw, reader = options.read_unchecked(file, reading, fitted)
+    of_rows = [*dict.fromkeys([*groups, *columns.groups])]
+    of_ids: list[str] = []
+    if ids is not None and ids in refocal.io.readers.names_in(file) and ids not in (*of_rows, columns.cluster):
+        of_ids = [ids]
+    wanted = reading | {"groups": [*of_rows, *of_ids], "clusters": columns.cluster}
+    raw, reader = options.read_unchecked(file, wanted, fitted)
     names = raw.groups.get(str(ids))
+    # Ids are no groups, of which there may be a few thousand only.
+    raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name not in of_ids})
     if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
     if raw.labels is None and names is None:
@@ -294,10 +335,13 @@ def _add(
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)
-        of_rows = {name: column for name, column in rows.groups.items() if name in columns.groups}
-        clusters = rows.groups.get(columns.cluster) if columns.cluster else None
-        when: dict[str, Any] = {"period": period} if clusters is None else {"clusters": clusters.tolist()}
-        place = period if clusters is None else f"{len({*clusters.tolist()}):,} periods of {columns.cluster}"
+        watched_groups = {name: column for name, column in rows.groups.items() if name in columns.groups}
+        when: dict[str, Any] = {"period": period}
+        place = period
+        if rows.clusters is not None and rows.cluster_names is not None:
+            periods = rows.cluster_names[rows.clusters].tolist()
+            when = {"clusters": periods}
+            place = f"{len({*periods}):,} periods of {columns.cluster}"
         rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
         if known is None and fitted is not None and _can_be_named(rows, fitted):
             watched.class_names = rows.class_names
@@ -307,10 +351,10 @@ def _add(
         if raw.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
-            predicted = replace(rows, values=p, input="probabilities", groups=of_rows)
+            predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
             counted = f"{watched.update(predicted, **when):,} rows counted in {place}{again}"
             return f"{file}: {counted}. Read {rows.described()}."
-        watched.update(replace(rows, values=p, input="probabilities", groups=of_rows), ids=names, **when)
+        watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
         return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
 
 

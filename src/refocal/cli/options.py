@@ -317,12 +317,14 @@ def read_unchecked(
     these.
     """
     from refocal.calibrators.class_order import called_classes, named_classes
+    from refocal.io.apply import columns_of_fit
     from refocal.rows.labels import check_marks
 
     where = {name: value for name, value in reading.items() if name not in OF_ROWS}
     clusters = where.pop("clusters", None)
     known: dict[str, Any] = {}
     if calibrator is not None:
+        where.setdefault("values", columns_of_fit(calibrator, file))
         known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
     marks = check_marks(reading.get("ignore_index"), "read")
     query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels, marks=marks)

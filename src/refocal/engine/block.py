@@ -130,7 +130,7 @@ class Block(Dataset):
         `read_as` is what the columns held when they were read, where `rows` no longer say so.
         """
         logits = raise_zeros(as_logits(rows.values, rows.input), floor)
-        return cls(
+        block = cls(
             logits,
             indices_beside(logits, rows.labels),
             rows.weight,
@@ -140,6 +140,8 @@ class Block(Dataset):
             floor=floor,
             classes=rows.classes,
         )
+        block.columns = rows.source.named_columns
+        return block
 
     def with_classes(self, classes: NDArray[Any]) -> Block:
         """The same rows with these names of the classes."""

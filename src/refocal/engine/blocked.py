@@ -113,6 +113,7 @@ class BlockedDataset(Dataset):
         self._reader = reader
         self.n_classes = reader.n_classes
         self.input = reader.input
+        self.columns = reader.source.named_columns
         self._n_sample = 0
         """The number of rows of the sample that the first pass took; 0 before it."""
         self._unit = 1.0

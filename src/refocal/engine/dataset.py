@@ -66,6 +66,8 @@ class Dataset(ABC):
     """Where the columns held probabilities: the logarithm of the smallest that counts, to which zeros are raised."""
     classes: NDArray[Any] | None = None
     """The class of each column; None: the column numbers."""
+    columns: tuple[str, ...] = ()
+    """The columns of a table that a caller named as those of the scores."""
     n_skipped = 0
     bad_parts: tuple[str, ...] = ()
     """For each file that was left out, the reason."""

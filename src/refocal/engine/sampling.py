@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Flags, Indices, Vector, row_blocks, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, row_blocks, to_numpy, without_last_digits
 from refocal.engine.block import Block
 
 Keys = NDArray[np.uint64]
@@ -39,7 +39,7 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
 
     Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
     `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done. What does
-    not change the probabilities of a row does not change its key: its columns less the first of them are what counts,
+    not change the probabilities of a row does not change its key: its columns less the largest of them are what counts,
     rounded, so that last digits have no say either.
     """
     n_key_columns = 8
@@ -50,21 +50,19 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     columns = np.unique(np.linspace(0, block.n_classes - 1, n_key_columns).astype(np.int64))
     labels = to_numpy(block.labels).astype(np.uint64)
     keys: Keys = labels
-    earlier: list[Vector] = []
     is_repetitive = np.zeros(block.n_rows, dtype=np.bool_)
-    first = _finite(_without_zeros(block.logits[:, 0], least))
-    for column in columns:
-        values = _without_zeros(block.logits[:, column], least)
-        keys = _mixed(keys ^ _bits(_rounded(values - first)))
+    values = [_without_zeros(block.logits[:, column], least) for column in columns]
+    top = np.maximum.reduce(values)
+    for i, of_column in enumerate(values):
+        keys = _mixed(keys ^ _bits(_differences(of_column, top)))
         if block.n_classes > n_key_columns:
-            for other in earlier:
-                is_repetitive |= values == other
-            earlier.append(values)
+            for other in values[:i]:
+                is_repetitive |= of_column == other
     repetitive = np.flatnonzero(is_repetitive)
     for part in row_blocks(len(repetitive), block.n_classes):
         rows = repetitive[part]
         all_columns = _without_zeros(block.take(rows).logits, least)
-        differences = _rounded(all_columns - first[rows, None])
+        differences = _differences(all_columns, all_columns.max(axis=1, keepdims=True))
         keys[rows] = _mixed(keys[rows] ^ _hash_of_all_columns(differences))
     # A label enters the first hash next to the last bits of a number: rows of two labels whose numbers differ by
     # rounding could have the same key. The last bits, which hardly change the order of keys, keep labels apart.
@@ -79,37 +77,39 @@ def _without_zeros(logits: Array, least: float) -> NDArray[np.float64]:
     return values
 
 
-def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logits to take differences from: 0 in the place of those that are infinite."""
-    return np.where(np.isfinite(values), values, 0.0)
-
-
-def _rounded(differences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Differences of logits without their last digits; a negative zero becomes a zero."""
-    rounding = 1e-6
-    with np.errstate(over="ignore"):
-        return np.round(differences / rounding) + 0.0
+def _differences(values: NDArray[np.float64], top: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logits less the largest of their row (0 where that is infinite), without their last digits."""
+    share_of_rounding = 1e-9
+    subtracted = np.where(np.isfinite(top), top, 0.0)
+    differences = values - subtracted
+    rounding = share_of_rounding * np.maximum(np.abs(values), np.abs(subtracted))
+    is_rounding = np.isfinite(values) & (np.abs(differences) <= rounding)
+    return without_last_digits(np.where(is_rounding, 0.0, differences))
 
 
 def _bits(values: NDArray[np.float64]) -> Keys:
-    """The bits of numbers, the upper half folded into the lower: a product modulo 2⁶⁴ carries bits upwards only."""
-    bits = values.view(np.uint64)
-    folded: Keys = (bits >> np.uint64(32)) ^ bits
-    return folded
+    """The bits of numbers."""
+    bits: Keys = values.view(np.uint64)
+    return bits
 
 
 def _mixed(keys: Keys) -> Keys:
-    """Multiplicative hashing: a product modulo 2⁶⁴, whose upper bits depend on all bits, folded into its lower bits."""
-    multiplier = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random: 2⁶⁴ divided by the golden ratio
-    product = keys * multiplier
-    mixed: Keys = product ^ (product >> np.uint64(29))
-    return mixed
+    """Integers of which every bit depends on all bits of the given ones.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014):
+    products modulo 2⁶⁴, which carry bits upwards, between shifts, which carry them downwards.
+    """
+    mixed = keys + np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ divided by the golden ratio: 0 is not mixed to 0
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: Keys = mixed ^ (mixed >> np.uint64(31))
+    return result
 
 
 def _hash_of_all_columns(logits: NDArray[np.float64]) -> Keys:
-    """Σⱼ factorⱼ·bitsⱼ modulo 2⁶⁴ with odd factors, which is the same in any order of summation."""
+    """Σⱼ factorⱼ·mixed bitsⱼ modulo 2⁶⁴ with odd factors, which is the same in any order of summation."""
     factors = _mixed(np.arange(1, logits.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
-    total: Keys = _bits(logits) @ factors
+    total: Keys = _mixed(_bits(logits)) @ factors
     return total
 
 

@@ -21,7 +21,7 @@ from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, Gr
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import Interval, interval_of_shift
+from refocal.metrics.intervals import Interval, exact_interval_of_shift
 from refocal.metrics.recalibration import curve_of_rows
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
@@ -217,28 +217,28 @@ def _group_row(group: Group, level: float, seed: int) -> GroupRow:
         n=n_rows,
         mean=float(cells.confidence.sum() / total),
         rate=float(cells.correct.sum() / total),
-        difference=_difference(group, level),
+        difference=group_bias(group, level),
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=float(simulated_eces.mean()),
         reliability=banded(bins, group.units_of(bins), level),
     )
 
 
-def _difference(group: Group, level: float) -> Interval:
+def group_bias(group: Group, level: float) -> Interval:
     """The mean probability of a group less its rate."""
     if group.bias is None:
         n_rows = int(group.cells.count.sum())
         n_effective = float(group.cells.weight.sum()) ** 2 / float(group.cells.squared_weight.sum())
         # Of rows of unequal weights the variance is known as well as from so many.
         is_equal = n_effective > (1.0 - 1e-9) * n_rows
-        return interval_of_shift(group.cells, level, n_clusters=None if is_equal else max(int(n_effective), 2))
+        return exact_interval_of_shift(group.cells, level, n_clusters=None if is_equal else max(int(n_effective), 2))
     if group.bias.n_clusters < 2:
         # One cluster says nothing about others: the rate may be any.
         total = float(group.cells.weight.sum())
         mean = float(group.cells.confidence.sum()) / total
         value = float(group.cells.gap.sum()) / total
         return Interval(value, mean - 1.0, mean, level, 0.5, 0.0, 0)
-    return interval_of_shift(group.cells, level, *group.bias)
+    return exact_interval_of_shift(group.cells, level, *group.bias)
 
 
 def _simulated_rates(group: Group, starts: Indices, bins: Bins, seed: int) -> Vector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from refocal.metrics.bins import bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import mean
+from refocal.metrics.record import Metric
 from refocal.metrics.reliability import unit_variances
 from refocal.metrics.resampling import forget_resamples
 from refocal.rows import Predictions
@@ -45,6 +46,7 @@ def measure_in_memory(
     seed: int | None,
     groups: Any,
     clusters: Any,
+    metrics: Sequence[Metric] = (),
 ) -> Results:
     """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
     measured = test.groups
@@ -61,7 +63,7 @@ def measure_in_memory(
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         with attempt(name):
-            results[name] = _measure_method(test, calibrator, model_log_p, measured, n_resamples, seed)
+            results[name] = _measure_method(test, calibrator, model_log_p, measured, metrics, n_resamples, seed)
     forget_resamples()
     n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
     notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
@@ -74,6 +76,7 @@ def _measure_method(
     calibrator: Calibrator | InOrder | None,
     model_log_p: NDArray[Any],
     groups: Groups,
+    metrics: Sequence[Metric],
     n_resamples: int,
     seed: int,
 ) -> Result:
@@ -87,7 +90,7 @@ def _measure_method(
     predicted = Predicted.by(log_p, test)
     seconds = time.perf_counter() - start
     measured = []
-    for metric in reported("with interval", test.n_classes):
+    for metric in reported("with interval", test.n_classes, metrics):
         metric_rows = MetricRows.of(metric, predicted.of(metric))
         if metric.two_classes and np.isnan(metric_rows.value):  # only one of the classes occurs
             continue
@@ -98,7 +101,7 @@ def _measure_method(
     names = [metric_rows.record.name for metric_rows in measured]
     summaries = summarise(measured, n_resamples, seed)
     values = {}
-    for metric in reported("value", test.n_classes):
+    for metric in reported("value", test.n_classes, metrics):
         value = float(metric.measure(predicted.of(metric)))
         if not (metric.two_classes and np.isnan(value)):
             values[metric.name] = value

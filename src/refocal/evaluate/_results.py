@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
+from refocal.errors import ParameterError
 from refocal.evaluate._details import N_BINS
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, SmoothCurve
 from refocal.evaluate.statements import ScoreTest
@@ -12,6 +13,7 @@ from refocal.metrics import METRICS
 from refocal.metrics.bins import Bins
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
+from refocal.metrics.records import as_metric
 from refocal.metrics.reliability import UnitVariances
 
 SEED = 0
@@ -62,8 +64,27 @@ class Results(NamedTuple):
     notes: dict[str, str]
 
 
-def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:
-    """The metrics that are reported this way: a value alone where the interval would take longer than all else."""
+def own_records(metrics: Sequence[Any], function: str) -> list[Metric]:
+    """The metrics that a caller asks for beside the usual ones, with intervals."""
+    if isinstance(metrics, (str, Metric)) or not isinstance(metrics, Sequence):
+        expected = "a list of names, records or functions of labels and probabilities"
+        raise ParameterError("metrics", function, expected=expected, got=repr(metrics))
+    records = [as_metric(metric, function, "metrics") for metric in metrics]
+    for record in records:
+        if record.name in METRICS and METRICS[record.name] is not record:
+            expected = "metrics whose names are not those of others"
+            raise ParameterError("metrics", function, expected=expected, got=f"another {record.name!r}")
+    return records
+
+
+def reported(how: Literal["with interval", "value"], n_classes: int, more: Sequence[Metric] = ()) -> list[Metric]:
+    """The metrics that are reported this way: a value alone where the interval would take longer than all else.
+
+    Those that a caller asks for are `more`, and have intervals.
+    """
     is_two = n_classes == 2
-    shown = [metric for metric in METRICS.values() if metric.shown == how]
+    asked = [metric.name for metric in more]
+    shown = [metric for metric in METRICS.values() if metric.shown == how and metric.name not in asked]
+    if how == "with interval":
+        shown += more
     return [metric for metric in shown if not (metric.many_classes if is_two else metric.two_classes)]

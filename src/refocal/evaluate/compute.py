@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,14 +17,14 @@ from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
 from refocal.calibrators.description import is_guessing
-from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
+from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_calibrators, make, title_of, with_input
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import DataError, ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
-from refocal.evaluate._results import SEED, Progress, Result, Results
+from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
@@ -33,6 +33,7 @@ from refocal.evaluate.provenance import (
     READ,
     ROWS_OF_LABELS,
     UNIT,
+    division_notes,
     repeated_id_note,
     run_of,
     same_rows,
@@ -45,6 +46,8 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.inputs import check_level
+from refocal.metrics.record import Metric
+from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
 from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments_of
 
@@ -77,8 +80,9 @@ class Failures:
 def compare(
     validation: Predictions | MultiLabelPredictions,
     test: Predictions | MultiLabelPredictions,
-    methods: Sequence[str] | str | None = None,
+    methods: MethodsLike = None,
     *,
+    metrics: Sequence[str | Metric | Callable[..., Any]] = (),
     chosen: str | None = None,
     title: str = "predictions",
     n_resamples: int = N_RESAMPLES,
@@ -96,11 +100,15 @@ def compare(
     validation, test : Predictions or MultiLabelPredictions
         Two sets of rows that the model was not trained on. For multi-label data every label of every row is a row of
         the evaluation, and the labels are its groups; each method is fitted with and without a line for each label.
-    methods : list of str, optional
-        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, for two classes those
-        that have an intercept (auto, logistic, beta, isotonic, venn-abers), and a correction for each group where the
-        rows of two classes have groups (`Predictions.with_groups`). A method that fails is left out and listed in
-        `failed` with its reason, unless all of them fail.
+    methods : list of str and calibrators, or a mapping of names to them, optional
+        Names of `refocal.calibrators.registry`, "all" for every one, and calibrators of this package or your own, whose
+        settings are used: `["ts", Mine(k=3)]`. By default the usual ones, for two classes those that have an intercept
+        (auto, logistic, beta, isotonic, venn-abers), and a correction for each group where the rows of two classes have
+        groups (`Predictions.with_groups`). A method that fails is left out and listed in `failed` with its reason,
+        unless all of them fail.
+    metrics : list, optional
+        Further metrics with intervals: names, records (`refocal.metrics.Metric`) or functions `(y, p) → number` of your
+        own, whose intervals come from resampled rows.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the lowest ECE among the methods whose log-loss
         is within 1 % of the best and which improve on the model as it is, by a test of all methods together
@@ -141,18 +149,28 @@ def compare(
         raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
     if isinstance(validation, MultiLabelPredictions):
         names = label_methods(methods)
+        calibrators = {}
         n_validation = validation.n_known
     else:
-        names = chosen_methods(methods, validation.n_classes)
-        n_validation = len(validation)
+        calibrators = chosen_calibrators(methods, validation.n_classes)
         if methods is None and validation.groups and validation.n_classes == 2:
-            names += list(GROUPED)
+            calibrators |= {name: make(name) for name in GROUPED}
+        calibrators = {name: with_input(each, validation.input, "compare") for name, each in calibrators.items()}
+        names = list(calibrators)
+        n_validation = len(validation)
+    own_metrics = own_records(metrics, "compare")
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or (lambda *_: None)
     failures = Failures(names, chosen)
-    fitted, seconds = _fit_all(validation, names, report, failures)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
+    fitted, seconds = _fit_all(validation, names, calibrators, report, failures)
+    options: dict[str, Any] = {
+        "metrics": own_metrics,
+        "n_resamples": n_resamples,
+        "level": level,
+        "seed": seed,
+        "groups": groups,
+    }
     options["clusters"] = clusters
     options["features"] = features
     options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
@@ -160,15 +178,22 @@ def compare(
     return replace(
         evaluation,
         n_validation=n_validation,
-        run=evaluation.run | same_rows(validation, test),
+        run=evaluation.run | same_rows(validation, test) | division_notes(validation, test),
         failed=failures.reasons | evaluation.failed,
     )
 
 
 def _fit_all(
-    validation: Predictions | MultiLabelPredictions, names: Sequence[str], report: Progress, failures: Failures
+    validation: Predictions | MultiLabelPredictions,
+    names: Sequence[str],
+    calibrators: Mapping[str, Calibrator],
+    report: Progress,
+    failures: Failures,
 ) -> tuple[dict[str, Calibrator], dict[str, float]]:
-    """The calibrators that could be fitted, which share their passes over the rows, and the seconds that each took."""
+    """The calibrators that could be fitted, which share their passes over the rows, and the seconds that each took.
+
+    Those of several labels are made of their `names`.
+    """
     fitted: dict[str, Calibrator] = {}
     seconds: dict[str, float] = {}
     if isinstance(validation, Predictions):
@@ -186,10 +211,10 @@ def _fit_all(
         with failures.of(name):
             if isinstance(validation, MultiLabelPredictions):
                 fitted[name] = fit_method(validation, name)
-            elif (calibrator := make(name, input=validation.input)).needs_groups:
-                fitted[name] = calibrator.fit(rows)
+            elif calibrators[name].needs_groups:
+                fitted[name] = calibrators[name].fit(rows)
             else:
-                fitted[name] = calibrator.fit(dataset, progress=tell)
+                fitted[name] = calibrators[name].fit(dataset, progress=tell)
             seconds[name] = time.perf_counter() - start
     return fitted, seconds
 
@@ -198,6 +223,7 @@ def evaluate(
     test: Predictions | MultiLabelPredictions | BlockedDataset,
     calibrators: Mapping[str, Calibrator],
     *,
+    metrics: Sequence[str | Metric | Callable[..., Any]] = (),
     chosen: str | None = None,
     title: str = "predictions",
     fit_seconds: Mapping[str, float] | None = None,
@@ -225,6 +251,7 @@ def evaluate(
     True
     """
     check_level(level, "evaluate")
+    own_metrics = own_records(metrics, "evaluate")
     if isinstance(test, Predictions) and clusters is not None:
         test = test.with_clusters(clusters)
         clusters = None
@@ -248,11 +275,12 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, test, failures)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups, "clusters": clusters}
+    _check_metrics(own_metrics, test)
     methods_of_rows = _in_order(usable, test)
     if isinstance(test, BlockedDataset):
         results = measure_in_blocks(test, methods_of_rows, report, **options)
     else:
-        results = measure_in_memory(test, methods_of_rows, report, failures.of, **options)
+        results = measure_in_memory(test, methods_of_rows, report, failures.of, metrics=own_metrics, **options)
     warn_of_groups(usable, results.groups)
     repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
     can_recommend = _can_recommend(results, test.n_classes)
@@ -334,6 +362,17 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
     if clusters is not None and len(np.unique(clusters)) < 2:
         expected = "of at least two different ones: a single cluster says nothing about others"
         raise DataError("clusters", function, expected=expected, got="1")
+
+
+def _check_metrics(metrics: Sequence[Metric], test: Predictions | BlockedDataset) -> None:
+    """Metrics that the rows can be measured by."""
+    for metric in metrics:
+        if isinstance(test, BlockedDataset):
+            expected = "left out for rows in blocks; refocal.register a Metric that is a mean of terms"
+            raise ParameterError("metrics", "evaluate", expected=expected, got=metric.name)
+        if (metric.two_classes and test.n_classes != 2) or (metric.many_classes and test.n_classes == 2):
+            got = f"{metric.name} of rows of {test.n_classes} classes"
+            raise ParameterError("metrics", "evaluate", expected="defined for the number of classes", got=got)
 
 
 def _check_calibrators(calibrators: Any) -> None:
@@ -452,7 +491,11 @@ def _measured(
     details = result.details(level_of_one, level) if name in (NONE, picked) else None
     stated_bias = None
     if name in (NONE, picked) and "mean_bias" in result.summaries:
-        stated_bias = result.summaries["mean_bias"].interval(level=level_of_one)
+        bias = result.summaries["mean_bias"]
+        if isinstance(bias, BiasSummary):
+            stated_bias = bias.exact_interval(level=level_of_one)
+        else:  # of blocks, which have enough events for the normal interval
+            stated_bias = bias.interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),

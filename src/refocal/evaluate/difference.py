@@ -74,7 +74,8 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
         _change(method, metric.name, before.measures[metric.name], after.measures[metric.name], n_clusters)
         for method, (before, after) in pairs.items()
         for metric in columns(new)
-        if metric.name in before.measures and metric.name in after.measures
+        # Of a function that is not known by its name, neither is which of two values is better.
+        if metric.name in METRICS and metric.name in before.measures and metric.name in after.measures
     ]
     of_chosen = [change for change in changes if change.method == CHOSEN]
     of_methods = [change for change in changes if change.method != CHOSEN]

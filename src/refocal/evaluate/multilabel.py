@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from refocal._methods import NAMED, OF_LABELS
 from refocal._validation import check_option
 from refocal.calibrators import MultiLabelCalibration
+from refocal.calibrators.registry import MethodsLike
+from refocal.errors import ParameterError
 from refocal.evaluate.evaluation import Evaluation
 from refocal.io import MultiLabelPredictions
 from refocal.io.multilabel import APPLIES, UNKNOWN
@@ -20,14 +23,18 @@ def of_labels(evaluation: Evaluation) -> bool:
     return evaluation.class_names == list(APPLIES)
 
 
-def label_methods(names: Sequence[str] | str | None) -> list[str]:
+def label_methods(names: MethodsLike) -> list[str]:
     """The methods of a comparison: those named, or the usual ones; a plain name stands for both forms.
 
     >>> label_methods("ts"), label_methods(["auto-per-label"])
     (['ts', 'ts-per-label'], ['auto-per-label'])
     """
-    wanted = OF_LABELS if names is None else [names] if isinstance(names, str) else names
+    given: Any = OF_LABELS if names is None else [names] if isinstance(names, str) else names
+    wanted: list[str] = list(given) if isinstance(given, Sequence) else [given]
     for name in wanted:
+        if not isinstance(name, str):
+            expected = "names of methods, for rows of several labels"
+            raise ParameterError("methods", "compare", expected=expected, got=type(name).__name__)
         check_option(name.removesuffix(PER_LABEL), tuple(NAMED), "methods", "compare")
     both = ([name] if name.endswith(PER_LABEL) else [name, name + PER_LABEL] for name in wanted)
     return list(dict.fromkeys(name for pair in both for name in pair))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 import time
 from collections.abc import Mapping
 
@@ -19,6 +20,7 @@ from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting.objective import as_objective
 from refocal.rows import Predictions
 from refocal.rows.predictions import CheckedRows
+from refocal.rows.splitting import AT_RANDOM, shared_clusters
 
 READ = "rows read"
 REPEATED_ID = "repeated id"
@@ -26,6 +28,9 @@ UNIT = "unit of intervals"
 """What is independent of one another, where that is not rows: clusters of them."""
 N_CLUSTERS = "clusters"
 SAME_ROWS = "validation and test rows"
+DIVIDED = "validation and test rows of one file"
+SHARED_CLUSTERS = "clusters of both parts"
+COLUMN_OF_TIMES = "column of times"
 # Of an evaluation of several labels per row, whose `n_test` counts the labels that are known.
 ROWS_OF_LABELS = "rows of several labels"
 LABELS_OF_ROWS = "labels of a row"
@@ -80,6 +85,33 @@ SAME_ROWS_REMARK = (
     "the validation and the test rows are the same. The methods are measured on what they were fitted on, which "
     "flatters all of them, and the most flexible ones most."
 )
+
+
+def division_notes(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
+    """How validation and test rows were divided, and what they may have in common."""
+    notes = {}
+    shared = shared_clusters(validation, test)
+    if shared:
+        warn(f"compare: {shared}", FitWarning)
+        notes[SHARED_CLUSTERS] = shared
+    divided = test.source.divided
+    if not divided or validation.source != test.source:
+        return notes
+    notes[DIVIDED] = f"divided {divided}"
+    called_as_times = re.compile(r"(?i:(.*[_ .-])?(date|datetime|day|time|timestamp|week|month|year))")
+    times = [name for name in test.source.unused if called_as_times.fullmatch(name)]
+    if divided == AT_RANDOM and times:
+        notes[COLUMN_OF_TIMES] = times[0]
+    return notes
+
+
+AT_RANDOM_REMARKS = {
+    REPEATED_ID: "Rows were divided at random, so that rows of one {0} are among those of fit and test: methods may "
+    "look better than they are on a new {0}.",
+    COLUMN_OF_TIMES: "Rows were divided at random, although they have {0!r}: if the model is used on later rows than "
+    "those of the fit, measure it on later ones (compare --time {0}, or split with time=).",
+}
+"""What a division at random may hide, by the note that says what the rows have."""
 
 
 def unit_notes(cluster_name: str, n_clusters: int | None) -> dict[str, str]:

@@ -10,12 +10,15 @@ from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupRow, Measured
 from refocal.evaluate.provenance import (
     ABSENT_CLASSES,
+    AT_RANDOM_REMARKS,
+    DIVIDED,
     N_CLUSTERS,
     REPEATED_ID,
     REPEATED_ID_REMARK,
     ROWS_OF_LABELS,
     SAME_ROWS,
     SAME_ROWS_REMARK,
+    SHARED_CLUSTERS,
     UNIT,
 )
 from refocal.evaluate.standards import still_off
@@ -27,6 +30,8 @@ from refocal.evaluate.statements import (
 )
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
+from refocal.metrics.records import shown_as
+from refocal.rows.splitting import AT_RANDOM
 
 __all__ = ["comparison_table", "recommendation", "verdict"]
 
@@ -45,10 +50,12 @@ class MethodRow(NamedTuple):
 
 
 def columns(evaluation: Evaluation) -> list[Metric]:
-    """The metrics of the comparison; it is ranked by the first."""
+    """The metrics of the comparison; it is ranked by the first, and those that a caller asked for are the last."""
     two = evaluation.positive is not None
     places = [(m.column[two], m) for m in METRICS.values() if m.name in evaluation.before.measures]
-    return [m for place, m in sorted(places, key=lambda each: each[0] or 0) if place is not None]
+    usual = [m for place, m in sorted(places, key=lambda each: each[0] or 0) if place is not None]
+    measured = [shown_as(name) for name in evaluation.before.measures]
+    return usual + [metric for metric in measured if metric.shown != "with interval" and metric not in usual]
 
 
 def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
@@ -246,6 +253,11 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.append(_unit_remark(evaluation))
     if REPEATED_ID in evaluation.run:
         said.append(REPEATED_ID_REMARK.format(evaluation.run[REPEATED_ID]))
+    if evaluation.run.get(DIVIDED) == f"divided {AT_RANDOM}":
+        notes = [note for note in AT_RANDOM_REMARKS if note in evaluation.run]
+        said += [AT_RANDOM_REMARKS[note].format(evaluation.run[note]) for note in notes]
+    if SHARED_CLUSTERS in evaluation.run:
+        said.append(evaluation.run[SHARED_CLUSTERS])
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
         said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")

@@ -11,5 +11,6 @@
 
 from refocal.export.onnx import OPSET, append_to_onnx, to_onnx
 from refocal.export.program import to_torch_export
+from refocal.export.vllm import to_vllm
 
-__all__ = ["OPSET", "append_to_onnx", "to_onnx", "to_torch_export"]
+__all__ = ["OPSET", "append_to_onnx", "to_onnx", "to_torch_export", "to_vllm"]

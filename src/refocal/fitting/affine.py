@@ -31,6 +31,7 @@ from refocal._arrays import (
     namespace,
     row_blocks,
     to_numpy,
+    without_last_digits,
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
@@ -549,5 +550,4 @@ def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
     gap = xp.where(gap > largest, 0.0, gap)
     factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
     mixed = np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
-    rounding = 1e-6  # last digits have no say
-    return np.round(mixed / rounding)
+    return without_last_digits(mixed)

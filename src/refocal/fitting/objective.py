@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from refocal.engine.block import Block, RowPredictions
 from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
 from refocal.metrics import brier_score
+from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.record import Metric
 from refocal.metrics.records import objectives
 
 MetricFunction = Callable[..., float]
@@ -97,8 +100,12 @@ NAMED = {
 
 
 def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
-    """An objective by name, a metric of `refocal.metrics` by name, or a callable (y_true, probabilities) → float."""
-    if objective is brier_score:
+    """An objective by name, a metric of `refocal.metrics` by name, its record, or a callable (y_true, p) → float.
+
+    Of a record, what is compared to say which of two values is better is minimised: of one that is best at 0 or at
+    another target, the distance from there.
+    """
+    if objective is brier_score or (isinstance(objective, Metric) and objective.function is brier_score):
         objective = "brier_score"
     if isinstance(objective, str) and objective in NAMED:
         known = NAMED[objective]
@@ -108,7 +115,17 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     named = objectives()
     if isinstance(objective, str) and objective in named:
         return Objective(objective, metric=named[objective])
+    if isinstance(objective, Metric):
+        return Objective(objective.name, metric=partial(_judged, objective))
     if callable(objective):
         return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
     words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
-    raise ParameterError("objective", function, expected=f"one of {words}, or a callable", got=repr(objective))
+    expected = f"one of {words}, a Metric, or a callable"
+    raise ParameterError("objective", function, expected=expected, got=repr(objective))
+
+
+def _judged(record: Metric, labels: Any, p: Any, **options: Any) -> float:
+    """How far the metric of a record is from its best value: lower is better."""
+    rows = read_probabilities(labels, p, options.get("sample_weight"), "fit")
+    value = record.judged(record.measure(rows.as_log_probabilities() if record.takes_logs else rows))
+    return value if record.lower_is_better else -value

@@ -5,6 +5,7 @@ and `rows_of` make rows that do not fit into memory, or on one machine; the `fit
 `refocal.evaluate.evaluate` take them in place of arrays. `apply` writes calibrated probabilities, block by block.
 """
 
+from refocal.io.answers import option_log_p, stated_confidence
 from refocal.io.apply import apply
 from refocal.io.datasets import blocks, connect, rows_of
 from refocal.io.language import (
@@ -34,6 +35,7 @@ __all__ = [
     "load_sample",
     "multiple_choice",
     "open_rows",
+    "option_log_p",
     "read",
     "read_lm_eval",
     "read_multilabel",
@@ -41,4 +43,5 @@ __all__ = [
     "read_values",
     "rows_of",
     "split",
+    "stated_confidence",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -18,17 +19,17 @@ from refocal._arrays import Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
-from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration
+from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration, PredictionSets
 from refocal.calibrators.answers import Answers, answers, group_columns
 from refocal.calibrators.class_order import named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, need
+from refocal.errors import DataError, InputWarning, ParameterError, RefocalError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
-from refocal.io.readers import open_parts
+from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.labels import label_key
@@ -101,7 +102,7 @@ class ChunkPredictor:
 
     def has_seen_group(self, raw: RawRows) -> bool:
         """Whether the fit of a calibrator of groups has seen a group of these rows."""
-        if not isinstance(self.calibrator, GroupCalibration):
+        if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
             return True
         groups = as_groups(raw.groups, len(raw.values), self.reader.function)
         return self.calibrator.has_seen(groups)
@@ -141,7 +142,8 @@ class Application:
         """Write all parts, and say what became of each; the arguments are those of `apply`."""
         written = self._write(overwrite, scheduler, client, map_jobs, progress)
         calibrator = self.predict.calibrator
-        if isinstance(calibrator, GroupCalibration) and not any(part.saw_groups for part in written):
+        has_groups = isinstance(calibrator, GroupCalibration | PredictionSets) and calibrator.needs_groups
+        if has_groups and not any(part.saw_groups for part in written):
             calibrator.warn_of_unused({}, "apply")
         return [*written, *(Written("", 0, 0, False, problem) for problem in self.problems)]
 
@@ -241,6 +243,24 @@ class ApplyReading:
     storage_options: Options = None
 
 
+def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage_options: Options = None) -> str | None:
+    """The columns that a fit was told to take, as `values`, where a table has all of them; else None.
+
+    A table may well have other columns that could hold scores, such as those of another model.
+    """
+    columns = calibrator.fit_report_.get("columns", [])
+    if not columns or any("," in name for name in columns) or not is_tables(os.fspath(path)):
+        return None
+    try:
+        names = names_in(path, storage_options)
+    except (RefocalError, OSError):  # what is wrong with a file is said where it is read
+        return None
+    if not {*columns} <= {*names}:
+        return None
+    # As patterns: a name may have a star of its own.
+    return ",".join(glob.escape(name) for name in names if name in columns)
+
+
 def open_application(
     calibrator: Calibrator, path: str | os.PathLike[str], output: str | os.PathLike[str], reading: ApplyReading
 ) -> Application:
@@ -255,9 +275,13 @@ def open_application(
     groups = group_columns(calibrator)
     is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
+    several_labels = isinstance(calibrator, MultiLabelCalibration)
+    values = reading.values
+    if values is None and not several_labels:
+        values = columns_of_fit(calibrator, path, reading.storage_options)
     query = Query(
         calibrator.input,
-        reading.values,
+        values,
         of_labels,
         groups=groups,
         options=reading.storage_options,
@@ -268,7 +292,6 @@ def open_application(
         n_classes=calibrator.n_features_in_,
         bad=[] if reading.skip_bad_parts else None,
     )
-    several_labels = isinstance(calibrator, MultiLabelCalibration)
     parts, reader = open_parts(path, query, several_labels=several_labels)
     if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
@@ -350,7 +373,7 @@ def _write_file(
     """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`."""
     n_rows = 0
     n_skipped = 0
-    saw_groups = not isinstance(predict.calibrator, GroupCalibration)
+    saw_groups = not predict.calibrator.needs_groups
     ending = target.suffix.lower()
     names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}

@@ -45,6 +45,8 @@ class TopK:
     is not among the k best has the probability given by `label_log_p`, or else the tail's geometric mean, weighted by
     probability: what a label drawn from the tail has on average.
 
+    Temperatures fitted to these rows are too low where much of the probability lies in the tail: fit to `within()`.
+
     Iterating gives blocks of (log-probabilities, labels), so that `refocal.io.blocks(top_k)` takes any number of
     rows; `Predictions.from_top_k` holds all of them.
 
@@ -116,6 +118,27 @@ class TopK:
             raise LabelError("labels", NAME, expected="given, to fit or to measure", got="None")
         for rows in row_blocks(len(self), self.n_classes, entries=ENTRIES):
             yield self.whole(rows), self.labels[rows]
+
+    def within(self) -> Predictions:
+        """The rows whose label is among the k best, as k classes: what a temperature is fitted on without the tail.
+
+        A temperature leaves the proportions of the classes within the k best as a softmax of these alone has them,
+        whatever the others are. So T fitted to these rows is that of all classes, where `TopK` itself depends on how
+        the tail is approximated: where much of the probability lies in it, T comes out too low.
+
+        >>> rows = TopK(np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]], [0, 3], n_classes=4)
+        >>> rows.within().labels  # of the first row, whose label is its second best
+        array([1])
+        """
+        if self.labels is None:
+            raise LabelError("labels", NAME, expected="given, to fit or to measure", got="None")
+        is_label = self.indices == self.labels[:, None]
+        known = is_label.any(axis=1)
+        if self.log_p.shape[1] < 2 or not known.any():
+            expected = "two or more classes a row, with the label among them in at least one row"
+            got = f"k = {self.log_p.shape[1]} and {int(known.sum())} such rows"
+            raise DataError("indices", f"{NAME}.within", expected=expected, got=got)
+        return Predictions.from_logits(self.log_p[known], is_label[known].argmax(axis=1))
 
     def predict_log_proba(self, calibrator: Calibrator) -> Vector:
         """The calibrated log-probabilities of the classes that were given, (N, k)."""

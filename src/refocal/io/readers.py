@@ -248,7 +248,7 @@ def open_source(place: str, query: Query) -> Opened:
         raw = _gathered(opened.tables) if opened.raw is None else opened.raw
         labels = open_arrays(query.labels).get("labels")
         return opened._replace(raw=raw._replace(labels=labels), tables=[], labels=query.labels)
-    if _is_tables(place):
+    if is_tables(place):
         tables = table_parts(place, query)
         columns = tables[0].columns
         return Opened(columns, None, tables, columns.class_names, "".join(columns.labels[:1]))
@@ -300,6 +300,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         columns.unused(query) if is_table else (),
         len(columns.names) if is_table else 0,
         repeated_id=_repeated_id(opened, query),
+        is_named=query.values is not None,
     )
     return RowReader(
         n_classes,
@@ -329,13 +330,16 @@ def _repeated_id(opened: Opened, query: Query) -> str:
     return opened.tables[0].repeated_id(opened.columns.unused(query))
 
 
-def names_in(path: str | os.PathLike[str]) -> list[str]:
+def names_in(path: str | os.PathLike[str], options: Options = None) -> list[str]:
     """The names of the arrays or columns of a file, or of the first file of a data set."""
     place = os.fspath(path)
-    return (open_table(files_of(place)[0], place=place) if _is_tables(place) else open_arrays(place)).names
+    if is_tables(place):
+        return open_table(files_of(place, options)[0], Query(options=options), place).names
+    return open_arrays(place, options).names
 
 
-def _is_tables(place: str) -> bool:
+def is_tables(place: str) -> bool:
+    """Whether a place is a file of columns, or a data set of such files."""
     return is_several(place) or ending_of(place) in TABLES
 
 

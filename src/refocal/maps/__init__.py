@@ -6,7 +6,7 @@ dtype of a result follow the input's; half precision is computed in float32. gam
 arrays with one value for each row. `steps` and `curves` hold what fitted calibrators are chains of.
 """
 
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, Step, array_field, number_field
 from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal, sigmoid_unsmooth
 from refocal.maps.softmax import (
     LabelDerivatives,
@@ -17,15 +17,20 @@ from refocal.maps.softmax import (
     log_softmax,
     unsmooth,
 )
-from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
+from refocal.maps.steps import Affine, Focal, Mixture, Offset, Temperature, Uniform, Unsmooth
 
 __all__ = [
+    "Affine",
     "Chain",
     "Focal",
     "LabelDerivatives",
+    "Mixture",
     "Offset",
+    "Step",
     "Temperature",
+    "Uniform",
     "Unsmooth",
+    "array_field",
     "asymmetric_focal",
     "focal",
     "focal_temperature",
@@ -33,6 +38,7 @@ __all__ = [
     "inverse_sigmoid_focal",
     "label_derivatives",
     "log_softmax",
+    "number_field",
     "sigmoid_focal",
     "sigmoid_unsmooth",
     "unsmooth",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import array_api_compat
@@ -33,12 +33,58 @@ SINGLE: dict[str, Any] = {"dtype": np.dtype(np.float32)}
 DOUBLE: dict[str, Any] = {"dtype": np.dtype(np.float64)}
 
 
+def number_field(*, above: float = -math.inf) -> Any:
+    """A field of a step of your own that holds one finite number, above a bound: `slope: float = number_field()`.
+
+    >>> from dataclasses import dataclass
+    >>> from refocal.maps import Step, number_field
+    >>> @dataclass(frozen=True)
+    ... class Shrink(Step, keeps_order=True):
+    ...     factor: float = number_field(above=0.0)
+    ...     def apply(self, xp, scores):
+    ...         return self.factor * scores
+    >>> Shrink(-1.0).check()
+    Traceback (most recent call last):
+    refocal.errors.ParameterError: The 'factor' of Shrink must be a finite number greater than 0. Got -1.0 instead.
+    """
+    return field(metadata={"above": above})
+
+
+def array_field() -> Any:
+    """A field of a step of your own that holds an array of finite numbers, in float64: `offsets: Any = array_field()`.
+
+    >>> from dataclasses import dataclass
+    >>> from typing import Any
+    >>> import numpy as np
+    >>> from refocal.maps import Chain, Step, array_field
+    >>> @dataclass(frozen=True)
+    ... class Shift(Step):
+    ...     offsets: Any = array_field()
+    ...     def apply(self, xp, scores):
+    ...         return scores + self.offsets
+    >>> np.exp(Chain((Shift(np.log([1.0, 3.0])),)).log_probabilities(np.zeros((1, 2)))).round(3)
+    array([[0.25, 0.75]])
+    """
+    return field(metadata=DOUBLE)
+
+
 @dataclass(frozen=True)
 class Step(ABC):
-    """One step of a chain; a subclass is a frozen dataclass.
+    """One step of a chain; a subclass is a frozen dataclass, and may be one of your own.
 
-    Its fields are numbers and arrays, which say in their metadata what they may hold, options, and further steps.
-    `keeps_order` says whether the class of the largest score stays the same in every row.
+    Its fields are numbers and arrays (`number_field`, `array_field`), options, and further steps. `apply` takes scores
+    (..., C) and the functions `xp` of their array library: NumPy, torch, JAX or the ONNX graph. `keeps_order` says
+    whether the class of the largest score stays the same in every row.
+
+    >>> from dataclasses import dataclass
+    >>> from refocal.maps import Chain, Step, number_field
+    >>> @dataclass(frozen=True)
+    ... class Squash(Step, keeps_order=True):
+    ...     scale: float = number_field(above=0.0)
+    ...     def apply(self, xp, scores):
+    ...         return self.scale * xp.tanh(scores / self.scale)
+    >>> np.exp(Chain((Squash(2.0),)).log_probabilities(np.array([[10.0, 0.0]]))).round(3)
+    array([[0.881, 0.119]])
     """
 
     keeps_order: ClassVar[bool] = False

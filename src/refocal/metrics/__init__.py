@@ -13,10 +13,12 @@ from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
+from refocal.metrics.judged import *
 from refocal.metrics.labels import *
 from refocal.metrics.recalibration import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
+from refocal.metrics.scorers import *
 from refocal.metrics.scores import *
 from refocal.metrics.selective import *
 from refocal.metrics.sets import *

@@ -88,7 +88,7 @@ def _model_of_parts(parts: list[Bins], norm: str) -> ErrorModel | None:
     if n_cells > most_cells or n_rows < fewest_rows * n_cells:
         return None
     seen = np.concatenate([smoothed(part.gap / part.weight) for part in parts])
-    return _norm_model(concatenate(parts), norm)._replace(seen=seen)
+    return _norm_model(concatenate(parts), norm)._replace(seen=seen, by_confidence=False)
 
 
 def _ece_streamed(sums: BlockSums) -> StreamedMetric:

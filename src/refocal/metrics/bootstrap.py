@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector, to_numpy
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, InputWarning, ParameterError, warn
 from refocal.metrics.bins import bins_of
@@ -28,7 +28,7 @@ from refocal.metrics.intervals import (
     noise_of_clusters,
 )
 from refocal.metrics.record import Metric
-from refocal.metrics.records import record_of_function
+from refocal.metrics.records import METRICS, as_metric
 from refocal.metrics.resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -90,7 +90,7 @@ class Resamples:
 
 
 def bootstrap_interval(
-    metric: Callable[..., Any],
+    metric: Callable[..., Any] | Metric | str,
     y_true: Any,
     probabilities: Any = None,
     *,
@@ -105,9 +105,10 @@ def bootstrap_interval(
 ) -> Interval:
     """Interval for a metric of this package, or for a function of your own.
 
-    `metric` is the function itself; `options` are passed on to it. By default the intervals of log-loss and Brier score
-    are Student's on the scale of the logarithm, and that of the accuracy is Wilson's. The binned, debiased, smooth,
-    class-wise and KS errors, which noise increases, use the true errors that a test does not reject
+    `metric` is the function itself, a `Metric`, or the name of one; `options` are passed on to it. By default the
+    intervals of log-loss and Brier score are Student's on the scale of the logarithm, and that of the accuracy is
+    Wilson's. The binned, debiased, smooth, class-wise and KS errors, which noise increases, use the true errors that a
+    test does not reject
     ("inverted"; benchmarks/results/interval_coverage.md has the coverage of each); the interval of `squared_ece` is the
     square of the debiased one's. Where neither holds, as for `ece_sweep`, `corp_reliability` and the calibration part
     of the Brier score, an error says so. `method` "percentile" and "basic", which mirrors the resamples at the value,
@@ -210,7 +211,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
         expected = "one with an interval that holds, such as expected_calibration_error or squared_ece"
         got = f"{metric.record.name}{chosen}: noise raises the {label}, so that resampled rows do not cover it"
         raise ParameterError("metric", function, expected=expected, got=got)
-    if metric.rows.clusters is not None and model.seen is not None:
+    if metric.rows.clusters is not None and not model.by_confidence:
         expected = f"left out for the {metric.record.label}, whose interval is for independent rows"
         raise ParameterError("clusters", function, expected=expected, got="clusters")
     shape = bins_of(metric.rows, n_bins=SHAPE_BINS)
@@ -218,7 +219,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
 
 
 def resample(
-    metric: Callable[..., Any],
+    metric: Callable[..., Any] | Metric | str,
     y_true: Any,
     probabilities: Any = None,
     *,
@@ -244,7 +245,7 @@ def resample(
 
 
 def paired_bootstrap(
-    metric: Callable[..., Any],
+    metric: Callable[..., Any] | Metric | str,
     y_true: Any,
     first: Any,
     second: Any,
@@ -302,26 +303,12 @@ class _Given(NamedTuple):
 
 
 def _record_of(metric: Any, function: str) -> Metric:
-    """The record of a metric of this package, or of a function of the caller's own, with a caveat."""
-    known = record_of_function(metric)
-    if known is not None:
-        return known
-    expected = "a metric of refocal.metrics, or a function of labels and probabilities that returns a number"
-    if not callable(metric):
-        raise ParameterError("metric", function, expected=expected, got=repr(metric))
-    name = getattr(metric, "__name__", type(metric).__name__)
-
-    def of_rows(rows: Predictions, **options: Any) -> float:
-        if rows.weight is not None:
-            options = {"sample_weight": rows.weight, **options}
-        try:
-            return float(metric(rows.labels, to_numpy(rows.values), **options))
-        except TypeError as error:
-            raise ParameterError("metric", function, expected=expected, got=f"{name}, which failed: {error}") from error
-
-    text = "it holds for a function that is about a mean, not if noise moves it to one side as calibration errors"
-    warn(f"{function}: the interval of {name} comes from resampled rows; {text}.", InputWarning)
-    return Metric(name, metric, name, of_rows=of_rows, range=(-math.inf, math.inf))
+    """The record of a metric, or of a function of the caller's own, with a caveat."""
+    record = as_metric(metric, function)
+    if record is not metric and record.name not in METRICS:
+        text = "it holds for a function that is about a mean, not if noise moves it to one side as calibration errors"
+        warn(f"{function}: the interval of {record.name} comes from resampled rows; {text}.", InputWarning)
+    return record
 
 
 def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:

@@ -203,6 +203,8 @@ def read(
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
     predictions = probability_rows(labels, rows, weights, clusters=numbers)
+    if not kept.all():
+        predictions = replace(predictions, row_numbers=np.flatnonzero(kept))
     if names is not None and not is_binary:
         named = replace(predictions, class_names=tuple(str(name) for name in names))
         predictions = replace(in_order_of_numbers(named), class_names=None, label_map=None)

@@ -106,6 +106,26 @@ def wilson(share: Any, size: Any, level: float, n_clusters: int | None = None) -
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
+def exact_ends(share: Any, size: Any, level: float, n_clusters: int | None = None) -> tuple[Vector, Vector]:
+    """The interval of Clopper & Pearson (1934) for shares of `size` rows, after Korn & Graubard (1998) for units.
+
+    Its ends are the shares at which so many rows, or so few, are not rarer than (1 - level) / 2. Intervals that hold
+    together have a level close to 1 each, at which Wilson's is too short next to 0 and 1: of one event that was seen,
+    it excludes rates at which one row in ten samples has it. With clusters there are as many rows as make the normal
+    interval as wide as Student's.
+    """
+    # SciPy loads when it is needed.
+    from scipy.special import betaincinv
+
+    tail = (1.0 - level) / 2.0
+    size = size * (critical_value(level) / critical_value(level, n_clusters)) ** 2
+    events = share * size
+    others = np.maximum(size - events, 0.0)
+    low = np.where(events > 0.0, betaincinv(np.maximum(events, 1e-9), others + 1.0, tail), 0.0)
+    high = np.where(others > 0.0, betaincinv(events + 1.0, np.maximum(others, 1e-9), 1.0 - tail), 1.0)
+    return low, high
+
+
 def share_interval(share: float, size: float, level: float, n_clusters: int | None = None) -> Interval:
     """Wilson's interval of one share."""
     share = min(max(share, 0.0), 1.0)
@@ -119,6 +139,18 @@ def interval_of_share(
 ) -> Interval:
     """Wilson's interval of the share of the rows in which something happened, on which weights may depend."""
     return ShareSummary.of(happened, weight, clusters).interval(level=level)
+
+
+def exact_bounded_mean(mean: Any, size: Any, low: float, high: float, level: float) -> tuple[Vector, Vector]:
+    """As `bounded_mean`, for a level close to 1: `exact_ends` of the share (mean - low) / (high - low).
+
+    Values between the limits vary less than those at them, so that the interval is wide enough.
+    """
+    if high == low:
+        return mean, mean
+    share = np.clip((mean - low) / (high - low), 0.0, 1.0)
+    lowest, highest = exact_ends(share, size, level)
+    return low + (high - low) * lowest, low + (high - low) * highest
 
 
 def bounded_mean(mean: Any, variance: Any, size: Any, low: float, high: float, level: float) -> tuple[Vector, Vector]:
@@ -234,7 +266,8 @@ def positive_ends(value: float, variance: float, level: float, n_units: int | No
     """
     if value <= 0.0:
         return value, value
-    factor = math.exp(critical_value(level, n_units) * math.sqrt(variance) / value)
+    largest = 700.0  # whose exponential is a float
+    factor = math.exp(min(critical_value(level, n_units) * math.sqrt(variance) / value, largest))
     return value / factor, value * factor
 
 
@@ -289,8 +322,10 @@ class ShareSummary(InfluenceSummary):
         share = min(max(float(cell.rate[0]), 0.0), 1.0)
         size = float(cell.size_at(cell.rate)[0])
         influence = influences_of_units(np.asarray(happened, dtype=np.float64), weight, clusters)
-        if (clusters is not None or not has_equal_weights(cell)) and 0.0 < share < 1.0:
-            size = min(size, share * (1.0 - share) / float(np.sum(np.square(influence))))
+        variance = float(np.sum(np.square(influence)))
+        # Clusters that all have the same share show no variance, and say nothing about the size.
+        if (clusters is not None or not has_equal_weights(cell)) and 0.0 < share < 1.0 and variance > 0.0:
+            size = min(size, share * (1.0 - share) / variance)
         return cls(
             value=share, influence=influence, limits=(0.0, 1.0), n_clusters=number_of(clusters, weight), size=size
         )
@@ -298,6 +333,12 @@ class ShareSummary(InfluenceSummary):
     def interval(self, *, level: float = 0.95) -> Interval:
         """Wilson's interval."""
         return share_interval(self.value, self.size, level, self.n_clusters)
+
+    def exact_interval(self, *, level: float) -> Interval:
+        """The interval of `exact_ends`, for a level close to 1."""
+        low, high = exact_ends(self.value, self.size, level, self.n_clusters)
+        error = math.sqrt(self.value * (1.0 - self.value) / self.size)
+        return Interval(self.value, min(float(low), self.value), max(float(high), self.value), level, error, 0.0, 0)
 
 
 class ErrorModel(NamedTuple):
@@ -312,6 +353,8 @@ class ErrorModel(NamedTuple):
     """The measured value, where it is not the statistic of the cells."""
     seen: Vector | None = None
     """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
+    by_confidence: bool = True
+    """Whether each row is in one cell, of those of similar confidence; otherwise clusters cannot be told apart."""
     total_variance: float | None = None
     """The variance of the error to the first order, where rows have a part in several cells."""
     power: float = 1.0
@@ -581,18 +624,70 @@ def mean_bias_interval(
     return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters))
 
 
+class RateTest(NamedTuple):
+    """What a test of a shift compares: the rate that was seen with the one that the shift expects."""
+
+    rate: float
+    expected: float
+    complement: float
+    """One less the expected rate, to the digits of the rarer outcome."""
+    difference: float
+    """The rate less the expected one, to the digits of the rarer outcome."""
+    variance: float
+    """That of the rate under the shift."""
+    level: float
+    n_clusters: int | None
+
+    def by_score(self, side: float) -> float:
+        """Below 0 where the rate is not too high (`side` 1), above 0 where it is not too low (-1): score test."""
+        return self.difference - side * critical_value(self.level, self.n_clusters) * math.sqrt(self.variance)
+
+    def by_tail(self, side: float) -> float:
+        """The same by the tail of a binomial of as many rows as give the variance, see `exact_ends`."""
+        # SciPy loads when an interval needs it.
+        from scipy.special import betainc
+
+        ratio = critical_value(self.level) / critical_value(self.level, self.n_clusters)
+        size = self.expected * self.complement / max(self.variance, 1e-300) * ratio**2
+        events = min(self.rate * size, size)
+        tail = (1.0 - self.level) / 2.0
+        if side > 0.0:
+            return tail - float(betainc(events, size - events + 1.0, self.expected)) if events > 0.0 else -tail
+        return 1.0 - float(betainc(events + 1.0, size - events, self.expected)) - tail if events < size else tail
+
+
 def interval_of_shift(
     cells: Bins, level: float, variance: float | None = None, n_clusters: int | None = None
 ) -> Interval:
     """The interval of `mean_bias_interval` for rows in cells, whose probabilities count as equal.
 
-    With the shares s of the cells and p(d) = sigmoid(logit p + d), the ends are the rates s·p(d) of the shifts d with
-    rate - s·p(d) = ± z √(φ Σ s² p(d)(1 - p(d)) / size), z being the critical value of the level. The dispersion φ ≥ 1
-    is the variance of the mean of p - y over what the sum is at the shift that has the observed rate: an overconfident
-    model has larger residuals than its probabilities say, and so have rows of one cluster.
-
     `variance` is that of the mean of p - y, where it is known from the rows or their clusters; otherwise it is that of
     rows that are independent of one another.
+    """
+    return _interval_of_shift(cells, level, variance, n_clusters, RateTest.by_score)
+
+
+def exact_interval_of_shift(
+    cells: Bins, level: float, variance: float | None = None, n_clusters: int | None = None
+) -> Interval:
+    """As `interval_of_shift`, for a level close to 1, at which the score test rejects too often with few events."""
+    return _interval_of_shift(cells, level, variance, n_clusters, RateTest.by_tail)
+
+
+def _interval_of_shift(
+    cells: Bins,
+    level: float,
+    variance: float | None,
+    n_clusters: int | None,
+    excess_of: Callable[[RateTest, float], float],
+) -> Interval:
+    """The rates that a test of a shift does not reject.
+
+    With the shares s of the cells and p(d) = sigmoid(logit p + d), the ends are the rates s·p(d) of the shifts d with
+    rate - s·p(d) = ± z √(φ Σ s² p(d)(1 - p(d)) / size), z being the critical value of the level, or at which the tails
+    of a binomial of this variance have the probability (1 - level) / 2 (`RateTest`). The dispersion φ ≥ 1
+    is the variance of the mean of p - y over what the sum is at the shift that has the observed rate: an overconfident
+    model has larger residuals than its probabilities say, and so have rows of one cluster.
     """
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
@@ -631,7 +726,17 @@ def interval_of_shift(
         """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
 
         def excess(shift: float) -> float:
-            return difference(shift) - side * z * math.sqrt(dispersion * variance_at(shift))
+            p, complement = shifted(shift)
+            test = RateTest(
+                rate=rate,
+                expected=min(float(share @ p), 1.0),
+                complement=float(share @ complement),
+                difference=difference(shift),
+                variance=dispersion * variance_at(shift),
+                level=level,
+                n_clusters=n_clusters,
+            )
+            return excess_of(test, side)
 
         if excess(-largest_shift) * excess(largest_shift) > 0:
             return 0.0 if side > 0 else 1.0

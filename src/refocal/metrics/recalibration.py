@@ -266,7 +266,20 @@ def _intercept(source: Predictions | BlockSums) -> StreamedMetric:
         residual = happened - sigmoid(log_odds_of(p) + value)
         return np.asarray(residual * fit.inverse_hessian[0, 0])
 
-    return StreamedMetric(value, influence=influence)
+    least_variance = float(fit.inverse_hessian[0, 0]) / _n_rows(source)
+    return StreamedMetric(value, influence=influence, form=partial(coefficient_ends, least_variance))
+
+
+def coefficient_ends(
+    least_variance: float, value: float, variance: float, level: float, n_clusters: int | None
+) -> tuple[float, float]:
+    """The ends value ± t √max(V, v) of a coefficient of logistic regression.
+
+    V is the variance by influences, which holds for any outcomes but is too small with few events; v is that of
+    independent rows whose outcomes follow the regression, H⁻¹ / n.
+    """
+    margin = critical_value(level, n_clusters) * math.sqrt(max(variance, least_variance))
+    return value - margin, value + margin
 
 
 def _slope(source: Predictions | BlockSums) -> StreamedMetric:
@@ -289,7 +302,10 @@ def _slope(source: Predictions | BlockSums) -> StreamedMetric:
         residual = happened - sigmoid(design @ fit.coefficients)
         return np.asarray(residual * (design @ of_slope))
 
-    return StreamedMetric(float(fit.coefficients[1]), influence=influence)
+    least_variance = float(fit.inverse_hessian[1, 1]) / _n_rows(source)
+    return StreamedMetric(
+        float(fit.coefficients[1]), influence=influence, form=partial(coefficient_ends, least_variance)
+    )
 
 
 # The flexible curve.
@@ -431,7 +447,11 @@ def curve_of_rows(rows: Predictions, level: float) -> FlexibleCurve | None:
     points = np.unique(np.concatenate([ranks, np.linspace(p.min(), p.max(), 33)]))
     at_points = curve.design(points)
     eta = at_points @ curve.fit.coefficients
-    margin = critical_value(level, number_of(rows.clusters, rows.weight)) * np.linalg.norm(at_points @ of_units, axis=1)
+    by_influences = np.square(at_points @ of_units).sum(axis=1)
+    # As for the coefficients, influences say too little with few events.
+    of_regression = (at_points @ curve.fit.inverse_hessian * at_points).sum(axis=1) / _n_rows(rows)
+    error = np.sqrt(np.maximum(by_influences, of_regression))
+    margin = critical_value(level, number_of(rows.clusters, rows.weight)) * error
     return FlexibleCurve(points, sigmoid(eta), sigmoid(eta - margin), sigmoid(eta + margin), level)
 
 
@@ -451,30 +471,69 @@ def _largest_distance(rows: Predictions) -> float:
 
 
 def _curve_model(norm: Callable[[Vector, Vector], Any], rows: Predictions) -> ErrorModel | None:
-    """A norm of the distances from the curve as a function of the gaps g of cells, to the first order in these.
+    """A norm of the distances from the curve as a function of the gaps g of cells, p - g being their rates.
 
-    With the design X of the cells at their mean probability p, v = p (1 - p) and their shares s, a step of Newton's
-    method from the identity moves the curve by -v X (Xᵀ s v X)⁻¹ Xᵀ s g.
+    With the design X of the cells at their mean probability p and their shares s, the curve of the mean of the
+    replicates has the log-odds η and the rates c. A step of Newton's method from there moves the log-odds of each
+    replicate to η + X (Xᵀ s c (1 - c) X)⁻¹ Xᵀ s (p - g - c).
     """
     n_cells = 200  # of nearly equal probabilities
     curve = _CurveFit.of(rows)
     if curve is None:
         return None
+    if rows.clusters is not None:
+        # What a cluster has in common does not show in a cell of one row, whose gap is its own.
+        n_cells = min(n_cells, max(len(rows.labels) // 10, 1))
     cells = bins_of(rows, n_bins=n_cells)
     p = np.clip(cells.p, 0.0, 1.0)
-    variance = np.maximum(p * (1.0 - p), 1e-12)
     design = curve.design(p)
-    hessian = (design.T * (cells.share * variance)) @ design
-    to_coefficients = np.linalg.pinv(hessian) @ (design.T * cells.share)
-    of_coefficients = design * variance[:, None]
+    fitted_rates = curve.at(p)
+    identity = np.zeros(design.shape[1])
+    identity[1:2] = 1.0  # the coefficient of the log-odds, where all probabilities are not one
 
     def statistic(gap: Vector) -> Any:
-        return norm(np.abs(gap @ to_coefficients.T @ of_coefficients.T), cells.share)
+        rates = p - gap
+        centre = rates if rates.ndim == 1 else rates.mean(axis=0)
+        is_near_fit = np.abs(centre - fitted_rates) @ cells.share < np.abs(centre - p) @ cells.share
+        start = curve.fit.coefficients if is_near_fit else identity
+        log_odds = design @ _curve_through(design, cells.share, centre, start)
+        curve_rates = sigmoid(log_odds)
+        variance = curve_rates * (1.0 - curve_rates)
+        if rows.clusters is not None:
+            # The noise of clusters is that of the rows as they are, also where a model has rates next to 0 or 1.
+            variance = np.maximum(variance, fitted_rates * (1.0 - fitted_rates))
+        step = (rates - curve_rates) @ _to_coefficients(design, cells.share, variance).T
+        return norm(np.abs(p - sigmoid(log_odds + step @ design.T)), cells.share)
 
     def population(gap: Vector) -> Any:
         return norm(np.abs(gap), cells.share)
 
-    return ErrorModel(cells, statistic, population)
+    return ErrorModel(cells, statistic, population, seen=p - fitted_rates)
+
+
+def _curve_through(design: Matrix, share: Vector, rates: Vector, start: Vector) -> Vector:
+    """The coefficients (k,) of the curve of some rates, by Newton's method."""
+    most_steps = 8
+    longest_step = 4.0  # in log-odds: Newton's method may leave for good where rates are 0 or 1
+    tolerance = 1e-3  # in log-odds: the step of each replicate takes care of the rest
+    coefficients = start
+    for _ in range(most_steps):
+        mean = sigmoid(design @ coefficients)
+        step = _to_coefficients(design, share, mean * (1.0 - mean)) @ (rates - mean)
+        length = float(np.abs(design @ step).max())
+        if length < tolerance:
+            break
+        coefficients = coefficients + step * min(1.0, longest_step / length)
+    return coefficients
+
+
+def _to_coefficients(design: Matrix, share: Vector, variance: Vector) -> Matrix:
+    """(Xᵀ s v X)⁻¹ Xᵀ s, (k, cells): from residuals to a step of Newton's method."""
+    smallest_variance = 1e-9
+    ridge = 1e-12  # of the mean curvature, where columns are nearly the same in all cells
+    hessian = (design.T * (share * np.maximum(variance, smallest_variance))) @ design
+    hessian += ridge * np.trace(hessian) * np.eye(len(hessian))
+    return np.linalg.solve(hessian, design.T * share)
 
 
 def _weighted_mean(distances: Vector, share: Vector) -> Any:

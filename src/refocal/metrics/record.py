@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, to_numpy
+from refocal.errors import ParameterError
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import ErrorModel, Interval, IntervalForm, Summary
@@ -102,6 +104,27 @@ class Metric:
     target: float | None = None
     """The best value, where that is neither an end of the range nor 0."""
 
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], name: str | None = None, **fields: Any) -> Metric:
+        """The record of a function of your own, `(y, p) → number`, with other fields of this class.
+
+        It is called with NumPy arrays, the column numbers of the labels (N,) and the probabilities (N, C), of two
+        classes those of class 1 (N,); and with `sample_weight=` if there are weights. Its interval comes from resampled
+        rows, which holds if the function is about a mean: not if noise moves it to one side, as calibration errors.
+
+        >>> from refocal.metrics import bootstrap_interval
+        >>> def confident_errors(y, p):
+        ...     return float(((p.argmax(axis=1) != y) & (p.max(axis=1) > 0.9)).mean())
+        >>> record = Metric.of_function(confident_errors, label="confident errors", unit="%")
+        >>> p = [[0.95, 0.03, 0.02], [0.1, 0.2, 0.7]] * 50
+        >>> record.text(bootstrap_interval(record, [0, 1, 2, 2] * 25, p).value)
+        '25.00'
+        """
+        called = name or str(getattr(function, "__name__", type(function).__name__))
+        measure = partial(_of_own_function, function, called)
+        own: dict[str, Any] = {"label": called, "range": (-math.inf, math.inf), "of_rows": measure}
+        return cls(called, function, **own | fields)
+
     @property
     def scale(self) -> float:
         """The factor by which a value is multiplied for display."""
@@ -136,3 +159,17 @@ class Metric:
     def with_unit(self, value: float) -> str:
         """A value with the sign of its unit."""
         return f"{self.text(value)} {self.unit}".rstrip()
+
+
+OWN_FUNCTION = "a metric of refocal.metrics, or a function of labels and probabilities that returns a number"
+
+
+def _of_own_function(function: Callable[..., Any], name: str, rows: Predictions, **options: Any) -> float:
+    """A function of a caller's own on checked rows."""
+    if rows.weight is not None:
+        options = {"sample_weight": rows.weight, **options}
+    try:
+        return float(function(rows.labels, to_numpy(rows.values), **options))
+    except TypeError as error:
+        got = f"{name}, which failed: {error}"
+        raise ParameterError("metric", "measure", expected=OWN_FUNCTION, got=got) from error

@@ -12,7 +12,7 @@ from refocal._validation import check_option
 from refocal.metrics.bins import Bins, bins_of, check_binning
 from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import has_equal_weights, number_of, wilson
+from refocal.metrics.intervals import exact_ends, has_equal_weights, number_of, wilson
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
@@ -197,17 +197,7 @@ def confidence_band(
     n_clusters = None if units is None else units.n_clusters
     if not simultaneous:
         return wilson(bins.rate, size, level, n_clusters)
-    # SciPy loads when a band needs it, as everywhere.
-    from scipy.special import betaincinv
-
-    tail = (1.0 - level_of_bin(bins, level)) / 2.0
-    if n_clusters is not None:  # as many rows as make the normal interval as wide as Student's
-        size = size * (critical_value(1.0 - 2.0 * tail) / critical_value(1.0 - 2.0 * tail, n_clusters)) ** 2
-    right = bins.rate * size
-    wrong = np.maximum(size - right, 0.0)
-    low = np.where(right > 0.0, betaincinv(np.maximum(right, 1e-9), wrong + 1.0, tail), 0.0)
-    high = np.where(wrong > 0.0, betaincinv(right + 1.0, np.maximum(wrong, 1e-9), 1.0 - tail), 1.0)
-    return low, high
+    return exact_ends(bins.rate, size, level_of_bin(bins, level), n_clusters)
 
 
 def consistency_band(
@@ -215,7 +205,7 @@ def consistency_band(
 ) -> tuple[Vector, Vector]:
     """The accuracies of bins of a calibrated model: quantiles of as many rows as each has, effectively.
 
-    With clusters, whose sums are no binomials, the interval is normal.
+    With clusters, whose sums are no binomials, the band is as wide as the normal interval at least.
     """
     # SciPy loads when a band needs it, as everywhere.
     from scipy.special import bdtrik
@@ -223,12 +213,13 @@ def consistency_band(
     p = np.clip(bins.p, 0.0, 1.0)
     own_level = level_of_bin(bins, level) if simultaneous else level
     size = _size(bins, p, units)
-    if units is not None and units.n_clusters is not None:
-        margin = critical_value(own_level, units.n_clusters) * np.sqrt(p * (1.0 - p) / size)
-        return np.maximum(p - margin, 0.0), np.minimum(p + margin, 1.0)
+    n_clusters = None if units is None else units.n_clusters
+    margin = critical_value(own_level, n_clusters) * np.sqrt(p * (1.0 - p) / size)
     size = np.maximum(np.round(size), 1.0)
     tails = np.array([[0.5 - 0.5 * own_level], [0.5 + 0.5 * own_level]])
     quantiles = np.ceil(bdtrik(tails, size, p)) / size
     # Where nothing can happen the quantile is 0, and where nothing else can it is 1.
     low, high = np.where(p > 0.0, np.where(p < 1.0, quantiles, 1.0), 0.0)
-    return low, high
+    if n_clusters is None:
+        return low, high
+    return np.clip(np.minimum(low, p - margin), 0.0, 1.0), np.clip(np.maximum(high, p + margin), 0.0, 1.0)

@@ -28,7 +28,7 @@ from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval, number_of, positive_ends, share_ends, wilson
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
-from refocal.metrics.two_classes import summary_of
+from refocal.metrics.two_classes import integral_of_share, summary_of, sums_above
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
@@ -75,9 +75,9 @@ def _cells(source: Predictions | BlockSums) -> ScoreCells:
     """The weights of right and wrong rows by rising confidence of the top class."""
     if isinstance(source, BlockSums):
         return source.histogram.scores()
-    confidence, right, _ = source.top
-    values = np.unique(confidence)
-    place_of_row = np.searchsorted(values, confidence)
+    _, right, _ = source.top
+    values = np.unique(source.ranking)
+    place_of_row = np.searchsorted(values, source.ranking)
     of_right = np.bincount(place_of_row, source.weights * right, len(values)).astype(np.float64)
     of_wrong = np.bincount(place_of_row, source.weights * ~right, len(values)).astype(np.float64)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
@@ -116,7 +116,9 @@ def _e_aurc(source: Predictions | BlockSums) -> StreamedMetric:
         of_area = np.zeros(len(right)) if area.influence is None else area.influence(rows)
         return np.asarray(of_area + log_accuracy * (~right - rate))
 
-    return StreamedMetric(max(area.value - best, 0.0), area.bound, influence=influence)
+    return StreamedMetric(
+        max(area.value - best, 0.0), area.bound, influence=influence, form=partial(_excess_ends, _n_rows(source))
+    )
 
 
 def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
@@ -138,8 +140,8 @@ def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
 
 def _influence(of_right: Vector, of_wrong: Vector, place: Callable[[Vector], Indices], rows: Predictions) -> Vector:
     """The influences of rows, which are those of right and of wrong rows at their place."""
-    confidence, right, _ = rows.top
-    place_of_row = place(confidence)
+    _, right, _ = rows.top
+    place_of_row = place(rows.ranking)
     return np.where(right, of_right[place_of_row], of_wrong[place_of_row])
 
 
@@ -148,16 +150,26 @@ def _ratio(first: Vector, second: Vector) -> Vector:
 
 
 def _bound_of_aurc(cells: ScoreCells, total: float) -> float:
-    """A cell counts as rows of one confidence; its wrong rows may all stand before its others, or all after them."""
-    wrong = cells.wrong
-    right = cells.right
-    wrong_above = np.cumsum(wrong[::-1])[::-1] - wrong
-    rows_above = np.cumsum((wrong + right)[::-1])[::-1] - wrong - right
-    counted = _ratio(wrong_above + wrong, rows_above + wrong + right)
-    most = _ratio(wrong_above + wrong, rows_above + wrong)
-    least = _ratio(wrong_above, rows_above + right)
-    off = np.maximum(most - counted, counted - least) * (wrong + right) / total
-    return float(off[cells.several & (wrong > 0.0)].sum())
+    """How far the AURC of the cells, each of which counts as rows of one confidence, can be off.
+
+    Let A be the weight of wrong rows and B that of all rows above a cell, e that of wrong and r that of right rows in
+    it. A row of the cell has the risk (A + x) / (B + x + y), x ≤ e being the weight of wrong and y ≤ r that of right
+    rows in the cell from its confidence on. It rises with x, as A ≤ B, and falls with y. By falling confidence, the x
+    of a wrong row is no less than the sum of the weights of wrong rows up to and including its own, and the y of a
+    right row likewise. Weighted sums of such terms are upper sums of a rising function, lower sums of a falling one.
+
+    At most, wrong rows have the risk (A + e) / (B + e), and right rows together ∫ (A + e) / (B + e + t) dt from 0 to r.
+    At least, right rows have A / (B + r), and wrong rows together ∫ (A + t) / (B + r + t) dt from 0 to e. Right rows
+    alone have different risks too, where an error is above them.
+    """
+    e = cells.wrong[cells.several]
+    r = cells.right[cells.several]
+    A = sums_above(cells.wrong)[cells.several]  # noqa: N806
+    B = sums_above(cells.wrong + cells.right)[cells.several]  # noqa: N806
+    counted = (e + r) * _ratio(A + e, B + e + r)
+    most = e * _ratio(A + e, B + e) + (A + e) * np.log1p(_ratio(r, B + e))
+    least = r * _ratio(A, B + r) + integral_of_share(e, A, B + r)
+    return float(max((most - counted).sum(), (counted - least).sum()) / total)
 
 
 def _n_rows(source: Predictions | BlockSums) -> float:
@@ -175,6 +187,22 @@ def _risk_ends(
     if value > 0.0:
         return positive_ends(value, variance, level, n_clusters)
     return 0.0, share_ends(n_rows, 0.0, 0.0, level, n_clusters)[1]
+
+
+def _excess_ends(
+    n_rows: float, value: float, variance: float, level: float, n_clusters: int | None
+) -> tuple[float, float]:
+    """As `_risk_ends`, where the value is not much smaller than its error, as that of a nearly perfect order may be.
+
+    With r the margin of the normal interval over the value, the upper end is value · e^r up to r = 2, and then goes on
+    in proportion to the margin.
+    """
+    largest_ratio = 2.0
+    low, high = _risk_ends(n_rows, value, variance, level, n_clusters)
+    margin = critical_value(level, n_clusters) * math.sqrt(variance)
+    if margin > largest_ratio * value > 0.0:
+        high = value + margin * math.expm1(largest_ratio) / largest_ratio
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -217,10 +245,13 @@ def risk_at_coverage(
     check_level(level, function)
     check_number(coverage, "coverage", function, above=0.0, most=1.0)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
-    curve = _RiskCurve.of(rows, level)
+    curve = _RiskCurve.of(rows)
     rounding = 1e-12
     place = int(np.searchsorted(curve.coverage, coverage - rounding))
-    return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), curve.interval(place))
+    low, high = curve.ends(rows, np.array([place]), level)
+    error = float(high[0] - low[0]) / (2.0 * critical_value(level))
+    risk = Interval(float(curve.risk[place]), float(low[0]), float(high[0]), level, error, 0.0, 0)
+    return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), risk)
 
 
 def coverage_at_risk(
@@ -248,66 +279,73 @@ def coverage_at_risk(
     check_level(level, function)
     check_number(risk, "risk", function, least=0.0, most=1.0)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters)
-    curve = _RiskCurve.of(rows, level)
+    curve = _RiskCurve.of(rows)
+    # With weights or clusters each point is a pass over the rows.
+    most_points = 1000 if number_of(rows.clusters, rows.weight) is None else 200
+    places = np.arange(len(curve.coverage))
+    if len(places) > most_points:
+        places = np.unique(np.linspace(0, len(places) - 1, most_points).round().astype(np.int64))
+    risk_low, risk_high = curve.ends(rows, places, level)
 
     def largest(risks: Vector) -> float:
         reached = np.flatnonzero(risks <= risk)
-        return float(curve.coverage[reached[-1]]) if len(reached) else 0.0
+        return float(curve.coverage[places][reached[-1]]) if len(reached) else 0.0
 
-    value = largest(curve.risk)
-    low = min(largest(curve.high), value)
-    high = max(largest(curve.low), value)
+    value = largest(curve.risk[places])
+    low = min(largest(risk_high), value)
+    high = max(largest(risk_low), value)
     error = (high - low) / (2.0 * critical_value(level))
     return Interval(value, low, high, level, error, 0.0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class _RiskCurve:
-    """The error rate over the coverage, at every distinct confidence or at a thousand of them, with intervals."""
+    """The error rate over the coverage, (points,) each, at every distinct confidence, the highest first."""
 
+    order: Indices
+    """The rows by falling confidence."""
+    last: Indices
+    """The place of the last row of each point in that order."""
     coverage: Vector
     threshold: Vector
     risk: Vector
-    low: Vector
-    high: Vector
-    level: float
 
     @classmethod
-    def of(cls, rows: Predictions, level: float) -> _RiskCurve:
+    def of(cls, rows: Predictions) -> _RiskCurve:
         """The curve of checked rows."""
-        most_points = 1000 if rows.clusters is None else 200  # of which each is a pass over the rows
         confidence, right, _ = rows.top
         order = np.argsort(-confidence, kind="stable")
         weight = rows.weights[order]
-        is_last = np.append(np.diff(confidence[order]) < 0.0, True)
-        ends = np.flatnonzero(is_last)
-        if len(ends) > most_points:
-            wanted = np.linspace(0, len(ends) - 1, most_points).round().astype(np.int64)
-            ends = ends[np.unique(wanted)]
-        predicted = np.cumsum(weight)[ends]
-        risk = np.cumsum(weight * ~right[order])[ends] / predicted
-        size = np.square(predicted) / np.cumsum(np.square(weight))[ends]
+        last = np.flatnonzero(np.append(np.diff(confidence[order]) < 0.0, True))
+        predicted = np.cumsum(weight)[last]
+        return cls(
+            order=order,
+            last=last,
+            coverage=predicted / weight.sum(),
+            threshold=confidence[order][last],
+            risk=np.cumsum(weight * ~right[order])[last] / predicted,
+        )
+
+    def ends(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
+        """The ends of Wilson's intervals of the risk at some points."""
+        _, right, _ = rows.top
+        weight = rows.weights[self.order]
+        last = self.last[places]
+        risk = self.risk[places]
+        size = np.square(np.cumsum(weight)[last]) / np.cumsum(np.square(weight))[last]
         n_units = number_of(rows.clusters, rows.weight)
         if n_units is not None:
             # The influence of a row on the risk among those that are predicted.
-            variance = np.empty(len(ends))
-            for point, end in enumerate(ends):
-                among = order[: end + 1]
+            variance = np.empty(len(last))
+            for point, end in enumerate(last):
+                among = self.order[: end + 1]
                 of_weight = None if rows.weight is None else rows.weight[among]
-                clusters = None if rows.clusters is None else np.unique(rows.clusters[among], return_inverse=True)[1]
+                clusters = None if rows.clusters is None else rows.clusters[among]
                 variance[point] = variance_of_mean((~right[among]).astype(np.float64), of_weight, clusters)
             own = risk * (1.0 - risk)
             by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
             size = np.maximum(np.minimum(size, by_units), 1e-9)
-        low, high = wilson(risk, size, level, n_units)
-        return cls(predicted / weight.sum(), confidence[order][ends], risk, low, high, level)
-
-    def interval(self, place: int) -> Interval:
-        """The error rate at one point."""
-        low = float(self.low[place])
-        high = float(self.high[place])
-        error = (high - low) / (2.0 * critical_value(self.level))
-        return Interval(float(self.risk[place]), low, high, self.level, error, 0.0, 0)
+        return wilson(risk, size, level, n_units)
 
 
 def _fields(streamed: Callable[[Any], StreamedMetric]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal.errors import DataError, ShapeError
 from refocal.metrics.inputs import check_level, mean, read
-from refocal.metrics.intervals import Interval, interval_of_share
+from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import IgnoreIndex
@@ -111,13 +111,10 @@ def set_coverage(
 
 
 def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
-    """The groups of the rows; those that were given for rows that are left out are not known here."""
+    """The groups of the rows, which are given for rows without a label or of weight 0 too."""
     n_given = int(np.prod(np.shape(y_true)))
     columns = as_groups(groups, n_given, function)
-    if columns and n_given != len(rows.labels):
-        expected = "given for rows that all have a label and a weight above 0"
-        raise ShapeError("groups", function, expected=expected, got=f"{n_given - len(rows.labels)} others")
-    return columns
+    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _parts(
@@ -138,6 +135,6 @@ def _parts(
         if clusters is not None and len(np.unique(clusters)) == 1:  # says nothing about others
             coverage = Interval(mean(covered[of_part], weight), 0.0, 1.0, level_of_one, 0.5, 0.0, 0)
         else:
-            coverage = interval_of_share(covered[of_part], weight, level_of_one, clusters)
+            coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
         parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight)))
     return parts

@@ -24,6 +24,7 @@ from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilit
 from refocal.metrics.intervals import (
     InfluenceSummary,
     Interval,
+    exact_interval_of_shift,
     interval_of_shift,
     number_of,
 )
@@ -313,24 +314,40 @@ def _precision(source: Predictions | BlockSums) -> StreamedMetric:
 
 
 def _precision_bound(scores: ScoreCells) -> float:
-    """A cell counts as rows of one score; its rows of class 1 may all stand before its others, or all after them.
+    """How far the average precision of the cells, each of which counts as rows of one score, can be off.
 
-    With weights A of class 1 and B of all rows above the cell, a and b in it, the precisions of its rows of class 1 are
-    at most (A + a)/(B + a), and their weighted sum is at least ∫ (A + t)/(B + b + t) dt from 0 to a.
+    Let A be the weight of class 1 and B that of all rows above a cell, a that of class 1 and b that of class 0 in it. A
+    row of class 1 in the cell has the precision (A + x) / (B + x + y), x ≤ a being the weight of class 1 and y ≤ b that
+    of class 0 in the cell from its score on. It rises with x, as A ≤ B, and falls with y.
+
+    At most it is (A + a) / (B + a), with which all a may count. At least it is (A + x) / (B + b + x). By falling score
+    the x of a row is no less than the sum of the weights of class 1 up to and including its own, so that the weighted
+    sum of these is an upper sum of a rising function: at least ∫ (A + t) / (B + b + t) dt from 0 to a. Both hold for
+    a cell without rows of class 0 too: its rows of class 1 have different precisions.
     """
     ones = scores.right
     zeros = scores.wrong
-    ones_above = np.cumsum(ones[::-1])[::-1] - ones
-    rows_above = np.cumsum((ones + zeros)[::-1])[::-1] - ones - zeros
-    is_uncertain = scores.several & (ones > 0.0) & (zeros > 0.0)
+    is_uncertain = scores.several & (ones > 0.0)
     a = ones[is_uncertain]
     b = zeros[is_uncertain]
-    A = ones_above[is_uncertain]  # noqa: N806
-    B = rows_above[is_uncertain]  # noqa: N806
+    A = sums_above(ones)[is_uncertain]  # noqa: N806
+    B = sums_above(ones + zeros)[is_uncertain]  # noqa: N806
     counted = a * (A + a) / (B + a + b)
     most = a * (A + a) / (B + a)
-    least = a - (B + b - A) * np.log1p(a / (B + b))
+    least = integral_of_share(a, A, B + b)
     return float(max((most - counted).sum(), (counted - least).sum()) / scores.right.sum())
+
+
+def sums_above(weights: Vector) -> Vector:
+    """The sum of the weights after each one."""
+    return np.append(np.cumsum(weights[:0:-1])[::-1], 0.0)
+
+
+def integral_of_share(added: Vector, part: Vector, whole: Vector) -> Vector:
+    """∫ (part + t) / (whole + t) dt from 0 to `added`, which is added - (whole - part) log(1 + added / whole)."""
+    has_rows = whole > 0.0
+    growth = np.divide(added, whole, out=np.zeros_like(added), where=has_rows)
+    return np.asarray(added - (whole - part) * np.log1p(growth))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -354,9 +371,16 @@ class BiasSummary(InfluenceSummary):
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval by the score test of a shift of all log-odds."""
-        # Of rows that are independent the cells say it.
-        variance = None if self.n_clusters is None else self.variance
-        return interval_of_shift(self.cells, level, variance, self.n_clusters)
+        return interval_of_shift(self.cells, level, self._variance_of_units, self.n_clusters)
+
+    def exact_interval(self, *, level: float) -> Interval:
+        """The same for a level close to 1, of statements that hold together."""
+        return exact_interval_of_shift(self.cells, level, self._variance_of_units, self.n_clusters)
+
+    @property
+    def _variance_of_units(self) -> float | None:
+        """The variance by clusters; None of rows that are independent, whose cells say it."""
+        return None if self.n_clusters is None else self.variance
 
 
 def summary_of(

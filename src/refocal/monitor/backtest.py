@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from scipy.stats import t as student
 from refocal._arrays import Matrix, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.intervals import Interval
 from refocal.monitor.policies import Batch, Keep, Policy, usual_policies
 from refocal.rows import Predictions
+from refocal.rows.class_names import column_order
 from refocal.shift.correction import Correction
 from refocal.shift.rows import SMALLEST_LOG_P, labels_of, log_probabilities
 
@@ -92,7 +93,8 @@ def backtest(
     Parameters
     ----------
     batches : iterable of (period, Predictions)
-        In the order of time; what the calibrator takes, or the probabilities that were used.
+        In the order of time; what the calibrator takes, or the probabilities that were used. Neighbours of the same
+        period are one batch. Columns are matched by their names with those of the first.
     policies : sequence of Policy, optional
         By default `usual_policies()`; keeping the calibrator is always among them.
     calibrator : Calibrator, optional
@@ -128,8 +130,7 @@ def backtest(
     losses: dict[str, list[float]] = {name: [] for name in names}
     correct: dict[str, list[int]] = {name: [] for name in names}
     waiting: deque[Batch] = deque()
-    for period, rows in batches:
-        batch = _read(str(period), rows, calibrator, function)
+    for batch in _joined(batches, calibrator, function):
         if not periods:
             for policy in chosen:
                 policy.begin(batch.log_p.shape[1])
@@ -169,11 +170,58 @@ def backtest(
     return Backtest(tuple(periods), tuple(n_rows), tuple(results), recommended, reason, delay)
 
 
+def _joined(
+    batches: Iterable[tuple[Any, Predictions]], calibrator: Calibrator | None, function: str
+) -> Iterator[Batch]:
+    """The batches, neighbours of one period as one, with the columns of all in the order of the first."""
+    first: Predictions | None = None
+    batch: Batch | None = None
+    for period, rows in batches:
+        if not isinstance(rows, Predictions):
+            expected = "pairs of a period and Predictions"
+            raise DataError("batches", function, expected=expected, got=f"a {type(rows).__name__}")
+        first = rows if first is None else first
+        if calibrator is None:
+            rows = _in_order_of(rows, first, str(period), function)
+        part = _read(str(period), rows, calibrator, function)
+        if batch is None:
+            batch = part
+        elif batch.period == part.period:
+            log_p = np.concatenate([batch.log_p, part.log_p])
+            labels = np.concatenate([batch.labels, part.labels])
+            batch = Batch(part.period, log_p, labels)
+        else:
+            yield batch
+            batch = part
+    if batch is not None:
+        yield batch
+
+
+def _in_order_of(rows: Predictions, first: Predictions, period: str, function: str) -> Predictions:
+    """Rows with their columns in the order of those of the first batch.
+
+    Columns without names are called 0 … C-1 where those of the other batch are numbers too; where only the first batch
+    has names, they are in its order, and where only a later one has, its order is not known.
+    """
+    if rows.n_classes != first.n_classes:
+        expected = f"of {first.n_classes} classes, as the first"
+        raise ShapeError("batches", function, expected=expected, got=f"{rows.n_classes} classes in {period}")
+    counted = tuple(str(i) for i in range(rows.n_classes))
+    wanted = first.class_names
+    names = rows.class_names
+    if wanted is None and names is not None:
+        if {*names} != {*counted}:
+            expected = "of columns without names, as the first"
+            raise ShapeError("batches", function, expected=expected, got=f"{', '.join(names)} in {period}")
+        wanted = counted
+    if names is None and wanted is not None:
+        names = counted if {*wanted} == {*counted} else wanted
+    order = column_order(names, wanted, function)
+    return rows if order is None else rows.reordered(order)
+
+
 def _read(period: str, rows: Predictions, calibrator: Calibrator | None, function: str) -> Batch:
     """The log-probabilities of the calibrator in use, and the labels."""
-    if not isinstance(rows, Predictions):
-        expected = "pairs of a period and Predictions"
-        raise DataError("batches", function, expected=expected, got=f"a {type(rows).__name__}")
     if rows.weight is not None:
         expected = "of rows without weights, as those of a monitor"
         raise DataError("batches", function, expected=expected, got=f"weights in {period}")

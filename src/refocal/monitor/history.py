@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
@@ -442,9 +443,12 @@ class History:
         if at is not None:
             self.old[at] = self.old[at].plus(period)
             return
-        known = {each.first: each for each in self.periods}
-        known[key] = known[key].plus(period) if key in known else period
-        self.periods = [known[each] for each in sorted(known, key=in_order)]
+        position = bisect_left(self.periods, in_order(key), key=lambda each: in_order(each.first))
+        is_known = position < len(self.periods) and self.periods[position].first == key
+        if is_known:
+            self.periods[position] = self.periods[position].plus(period)
+        else:
+            self.periods.insert(position, period)
 
     def _enter(self, period: Period, n_new: int, alpha: float) -> None:
         """A period enters the test; the one that entered last may grow."""

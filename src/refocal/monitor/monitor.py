@@ -686,9 +686,10 @@ def _by_period(keys: list[Key], rows: Predictions) -> list[tuple[Key, Prediction
     distinct = [*dict.fromkeys(keys)]
     if len(distinct) == 1:
         return [(distinct[0], rows)]
-    number = {key: i for i, key in enumerate(distinct)}
-    index = np.array([number[key] for key in keys])
-    return [(key, rows.take(np.flatnonzero(index == i))) for i, key in enumerate(distinct)]
+    rows_of: dict[Key, list[int]] = {key: [] for key in distinct}
+    for i, key in enumerate(keys):
+        rows_of[key].append(i)
+    return [(key, rows.take(np.array(numbers))) for key, numbers in rows_of.items()]
 
 
 def _columns_of_groups(waiting: Sequence[Waiting]) -> Groups:

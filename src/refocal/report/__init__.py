@@ -1,6 +1,6 @@
 """Figures and a self-contained HTML page, from an Evaluation or a monitor and nothing else."""
 
-from refocal.report.figures import plot_comparison, plot_confidence, plot_reliability, plot_surface
+from refocal.report.figures import plot_comparison, plot_confidence, plot_many, plot_reliability, plot_surface
 from refocal.report.page import (
     render,
     render_monitor,
@@ -11,6 +11,7 @@ from refocal.report.page import (
 __all__ = [
     "plot_comparison",
     "plot_confidence",
+    "plot_many",
     "plot_reliability",
     "plot_surface",
     "render",

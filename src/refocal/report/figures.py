@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from refocal._svg import THEME, Band, Bar, Line, Plot, Point, Scale, Text, tick_label
 from refocal._svg import Axes as Frame
 from refocal._validation import check_option
-from refocal.errors import need
-from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
+from refocal.errors import ShapeError, need
+from refocal.evaluate import Evaluation, Histogram, ManyComparison, Reliability, SearchSurface
 from refocal.metrics import ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.report import charts
 from refocal.report.details import CONFIDENCE, Terms, sides, terms_of
@@ -95,6 +95,31 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     for ax, method in zip(axes, shown, strict=False):
         plot_reliability(method.reliability, ax=ax, title=method.title, terms=terms_of(evaluation))
     plot_comparison(evaluation, ax=axes[-1], title="every method")
+    return figure
+
+
+def plot_many(found: ManyComparison, metric: str | None = None) -> Figure:
+    """The differences of methods over many networks, and their mean ranks, in a new figure.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from refocal.evaluate import Run, compare_many
+    >>> from refocal.io import load_sample
+    >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in "abc"]
+    >>> len(plot_many(compare_many(runs, ["ts"]), "ece").axes)
+    2
+    """
+    if len(found.methods) < 2 or len(found.networks) < 2:
+        expected = "of two networks and two methods or more"
+        got = f"{len(found.networks)} and {len(found.methods)}"
+        raise ShapeError("found", "plot_many", expected=expected, got=got)
+    plt = need("matplotlib.pyplot", "plot", "A figure")
+    height = 1.2 + 0.28 * len(found.methods)
+    figure: Figure
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, height), layout="constrained")
+    _draw(charts.many_differences(found, metric), left)
+    _draw(charts.mean_ranks(found, metric), right)
+    for line in right.lines:  # the bars stand beside the axes
+        line.set_clip_on(False)
     return figure
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
-from refocal.errors import DataError, ShapeError, need
-from refocal.evaluate import Evaluation, check_requirements, standards, summary
+from refocal.errors import DataError, ParameterError, ShapeError, need
+from refocal.evaluate import Evaluation, ManyComparison, check_requirements, many_tables, standards, summary
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.backtest import Backtest
 from refocal.report import charts, details
@@ -31,6 +31,7 @@ def templates() -> Environment:
     made.globals |= {
         "charts": charts,
         "details": details,
+        "many_tables": many_tables,
         "refocal": refocal,
         "standards": standards,
         "summary": summary,
@@ -48,19 +49,20 @@ def templates() -> Environment:
 
 
 def write_report(
-    evaluation: Evaluation | Sequence[Evaluation],
+    evaluation: Evaluation | Sequence[Evaluation] | ManyComparison,
     path: str | os.PathLike[str],
     *,
     title: str | None = None,
     notes: str = "",
     require: Sequence[str] = (),
+    over_time: bool = False,
 ) -> None:
     """Write the page, whole or not at all.
 
     Parameters
     ----------
-    evaluation : Evaluation or several
-        The evaluation to show; several are shown side by side.
+    evaluation : Evaluation or several, or ManyComparison
+        The evaluation to show; several are shown side by side. A comparison of many networks has a page of its own.
     path : path-like
         Where to write it.
     title : str, optional
@@ -69,6 +71,9 @@ def write_report(
         Markdown shown below the verdict.
     require : list of str
         Requirements such as "ece<2%" or "log_loss<=ts": `evaluate.check_requirements`.
+    over_time : bool
+        Whether several evaluations are of one model at one time after the other: each is then compared with the one
+        before it.
 
     Examples
     --------
@@ -79,15 +84,16 @@ def write_report(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(found, f"{folder}/report.html", title="my model", require=["ece<2%"])
     """
-    write_atomically(path, render(evaluation, title=title, notes=notes, require=require))
+    write_atomically(path, render(evaluation, title=title, notes=notes, require=require, over_time=over_time))
 
 
 def render(
-    evaluation: Evaluation | Sequence[Evaluation],
+    evaluation: Evaluation | Sequence[Evaluation] | ManyComparison,
     *,
     title: str | None = None,
     notes: str = "",
     require: Sequence[str] = (),
+    over_time: bool = False,
 ) -> str:
     """The page as text; the arguments are those of `write_report`.
 
@@ -97,6 +103,12 @@ def render(
     >>> render(found).startswith("<!doctype html>")
     True
     """
+    if isinstance(evaluation, ManyComparison):
+        if require:
+            expected = "left out for a comparison of many networks"
+            raise ParameterError("require", "render", expected=expected, got=repr(list(require)))
+        shown = notes_html(notes) if notes else ""
+        return fill("many.html", title=title or evaluation.title, notes=shown, is_interactive=True, found=evaluation)
     evaluations = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
     if not evaluations:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
@@ -114,6 +126,7 @@ def render(
         checks=[check._replace(text=f"{name}: {check.text}") if several else check for name, check in checks],
         found=evaluations[0],
         titled=titled,
+        over_time=over_time,
         others=[metric for metric in summary.columns(evaluations[0]) if metric.name in common],
     )
 

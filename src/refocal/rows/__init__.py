@@ -7,7 +7,8 @@ checked again.
 """
 
 from refocal.rows.labels import LabelMap, LabelRule
-from refocal.rows.predictions import Origin, Predictions, split
+from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader
+from refocal.rows.splitting import split
 
 __all__ = ["LabelMap", "LabelRule", "Origin", "Predictions", "RawRows", "RowReader", "split"]

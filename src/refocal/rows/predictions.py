@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from itertools import groupby
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ from refocal._arrays import (
 )
 from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
-from refocal._validation import check_number
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import ShapeError
 from refocal.maps.softmax import log_softmax
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import IgnoreIndex, LabelMap
@@ -67,6 +66,16 @@ class Origin:
     """Whether the positive label moved the two columns."""
     repeated_id: str = ""
     """A column of a table that is called as ids are and has the same value in several rows; it is not used."""
+    divided: str = ""
+    """How `split` divided the rows of one source, where it did: "at random", "by customer", "by time"."""
+
+    is_named: bool = False
+    """Whether the caller named the columns that hold the scores."""
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """The columns of a table that the caller named as those of the scores; none where their names say it."""
+        return self.columns if self.n_columns and self.is_named else ()
 
     def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
         """What was read, in one line.
@@ -398,6 +407,17 @@ class Predictions(CheckedRows):
         predicted = to_numpy(index).astype(np.int64, copy=False)
         return confidence, predicted == self.labels, predicted
 
+    @cached_property
+    def ranking(self) -> Vector:
+        """The largest probability of each row as rows are ordered by it: equal where but for rounding it is.
+
+        >>> rows = Predictions.from_probabilities([0.07, 0.93], [0, 1]).as_probabilities()
+        >>> rows.top[0].tolist(), rows.ranking.tolist()
+        ([0.9299999999999999, 0.93], [0.93, 0.93])
+        """
+        confidence, _, _ = self.top
+        return _with_ties(unit(self.values), confidence) if self.binary else confidence
+
     def confidence(self) -> tuple[Vector, Flags]:
         """What calibration is measured on: class 1 of two, else the top class."""
         if self.binary:
@@ -424,56 +444,32 @@ def unit(values: Array) -> Vector:
     return vector
 
 
+def _with_ties(p: Vector, confidence: Vector) -> Vector:
+    """Confidences of two classes where 1 - p of a row counts as the p of another if they differ by rounding alone.
+
+    Rounding moves each of them by about a unit in the last place of numbers from 1/2 to 1, half of the machine epsilon:
+    1 - 0.07 is not 0.93, in float64 or in float32. Rows of one class are told apart as they are, so that no chain of
+    close values becomes a tie.
+    """
+    is_upper = p > 0.5
+    upper = np.unique(p[is_upper])
+    if not len(upper):
+        return confidence
+    is_single = np.array_equal(p, p.astype(np.float32))
+    tolerance = float(np.finfo(np.float32 if is_single else np.float64).eps)
+    lower = confidence[~is_upper]
+    after = np.searchsorted(upper, lower)
+    next_below = upper[np.maximum(after - 1, 0)]
+    next_above = upper[np.minimum(after, len(upper) - 1)]
+    nearest = np.where(np.abs(lower - next_below) < np.abs(next_above - lower), next_below, next_above)
+    ranking = confidence.copy()
+    ranking[~is_upper] = np.where(np.abs(lower - nearest) <= tolerance, nearest, lower)
+    return ranking
+
+
 def _of(values: Any, labels: Any, kind: str, **options: Any) -> Predictions:
     from refocal.rows.gate import Arguments, read_rows
 
     argument = kind.replace("-", "_")
     names = Arguments(argument, "labels", "weight")
     return read_rows(values, labels, kind, names=names, function=f"Predictions.from_{argument}", **options)
-
-
-CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
-
-
-def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
-    """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
-
-    With several labels per row, rows with equally many labels are spread evenly. Rows of one cluster stay together, and
-    `fraction` is then that of the clusters.
-
-    >>> from refocal.io import Predictions
-    >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)
-    >>> validation, test = split(rows, 0.5)
-    >>> np.bincount(validation.labels), np.bincount(test.labels)
-    (array([3, 2]), array([3, 2]))
-    """
-    if not isinstance(predictions, CheckedRows):
-        expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
-        raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
-    check_number(fraction, "fraction", "split", above=0.0, below=1.0)
-    if predictions.clusters is not None:
-        return _split_clusters(predictions, predictions.clusters, fraction, seed)
-    n = len(predictions)
-    shuffled = np.random.default_rng(seed).permutation(n)
-    kind = predictions.labels.reshape(n, -1).sum(axis=1)
-    by_class = shuffled[np.argsort(kind[shuffled], kind="stable")]
-    # Every (1/fraction)-th row of the classes laid end to end: no class can miss its share by a whole row.
-    steps = np.floor(np.arange(n + 1) * fraction + 1e-9)
-    is_first = np.diff(steps) > 0
-    if not 0 < np.count_nonzero(is_first) < n:
-        raise ParameterError("fraction", "split", expected=f"such that {n} rows give two parts", got=repr(fraction))
-    return predictions.take(np.sort(by_class[is_first])), predictions.take(np.sort(by_class[~is_first]))
-
-
-def _split_clusters(
-    predictions: CheckedRowsT, clusters: Indices, fraction: float, seed: int
-) -> tuple[CheckedRowsT, CheckedRowsT]:
-    """Two parts that share no cluster: what is known of one must say nothing about the other."""
-    distinct, number = np.unique(clusters, return_inverse=True)
-    n_first = round(fraction * len(distinct))
-    if not 0 < n_first < len(distinct):
-        expected = f"such that {len(distinct)} clusters give two parts"
-        raise ParameterError("fraction", "split", expected=expected, got=repr(fraction))
-    is_first = np.zeros(len(distinct), dtype=np.bool_)
-    is_first[np.random.default_rng(seed).permutation(len(distinct))[:n_first]] = True
-    return predictions.take(np.flatnonzero(is_first[number])), predictions.take(np.flatnonzero(~is_first[number]))

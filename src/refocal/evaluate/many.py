@@ -1,0 +1,674 @@
+"""Methods on many trained networks: data sets × networks × seeds, in one call."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+import refocal
+from refocal._arrays import Indices, Vector, as_floating
+from refocal._files import write_atomically
+from refocal._json import build, read_json, to_json, without_format
+from refocal._validation import check_integer, check_option
+from refocal.calibrators import Calibrator, TemperatureScaling
+from refocal.calibrators.class_order import InOrder, order_for
+from refocal.calibrators.registry import NONE, MethodsLike, chosen_calibrators, title_of, with_input
+from refocal.errors import DataError, FormatError, ParameterError, RefocalError
+from refocal.evaluate._results import SEED, Progress, own_records
+from refocal.evaluate.predicted import Predicted, log_proba
+from refocal.evaluate.ranks import (
+    RankTests,
+    SeedSpread,
+    clustered_difference,
+    clustered_rate,
+    signed_rank,
+    win_rates,
+)
+from refocal.evaluate.runs import Run, read_runs
+from refocal.evaluate.statements import holm
+from refocal.metrics import Interval, PairedDifference
+from refocal.metrics.inputs import check_level
+from refocal.metrics.record import Metric
+from refocal.metrics.records import METRICS
+from refocal.rows import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ComparedMetric", "ManyComparison", "MethodOverRuns", "RunScores", "compare_many", "load_many"]
+
+FORMAT = "refocal-many"
+VERSION = 1
+METRICS_OF_MANY = ("log_loss", "brier_score", "ece", "accuracy")
+"""The metrics of a comparison of many networks, by default. The first ranks."""
+UNITS = ("both", "dataset", "network", "run")
+"""What an interval over networks takes for independent; see `ManyComparison.scope`."""
+FEWEST_CLUSTERS = 5
+"""With fewer data sets, or networks, nothing is said of others: their variance would be a guess."""
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """What is known of a metric of a comparison, also where its function is not: a file of results says all of it.
+
+    >>> ComparedMetric.of(METRICS["ece"]).record.heading
+    'ECE %'
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    lower_is_better: bool = True
+    signed: bool = False
+    target: float | None = None
+    raised_by_noise: bool = False
+    """Whether it is too high by chance: `RunScores.by_chance` then has what a calibrated model would show."""
+
+    @classmethod
+    def of(cls, metric: Metric) -> ComparedMetric:
+        """What a record says."""
+        names = ("name", "label", "unit", "lower_is_better", "signed", "target", "raised_by_noise")
+        return cls(**{name: getattr(metric, name) for name in names})
+
+    @property
+    def record(self) -> Metric:
+        """The record; of a metric that is not known here one without its function."""
+        known = METRICS.get(self.name)
+        if known is not None and ComparedMetric.of(known) == self:
+            return known
+        return Metric.of_function(_unknown, **asdict(self))
+
+    def cost(self, values: Any) -> Any:
+        """What is lower for better values: of a metric that is best at a target, the distance from there."""
+        distance = np.abs(values - (self.target or 0.0)) if self.signed or self.target is not None else values
+        return distance if self.is_cost else -distance
+
+    def shown(self, costs: Vector) -> Vector:
+        """Costs with the sign of the metric: of an accuracy, higher is better again."""
+        return costs if self.is_cost else -costs
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether `cost` keeps the sign."""
+        return self.lower_is_better or self.signed or self.target is not None
+
+
+def _unknown(*_: Any) -> float:
+    raise NotImplementedError("The function of this metric is not known here.")
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The metrics of every method on one network, trained once: by metric, then by method.
+
+    `by_chance` has what a calibrated model with the same probabilities would show, of metrics that noise raises.
+
+    >>> RunScores("CIFAR-10", "ResNet-50", "1", 5000, 10000, 10, {"ece": {"ts": 0.02}}).values["ece"]["ts"]
+    0.02
+    """
+
+    dataset: str
+    network: str
+    seed: str
+    n_validation: int
+    n_test: int
+    n_classes: int
+    values: dict[str, dict[str, float]]
+    by_chance: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+class MethodOverRuns(NamedTuple):
+    """One method by one metric over all networks.
+
+    >>> from refocal.io import load_sample
+    >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
+    >>> row = compare_many(runs, ["ts"]).table("ece")[0]
+    >>> row.name, row.win_rate.value, row.excess < row.mean.mean
+    ('ts', 1.0, True)
+    """
+
+    name: str
+    title: str
+    mean: SeedSpread
+    """The mean over networks of the means over seeds, and the standard deviation over the seeds of a network.
+
+    The latter is the root of the mean variance; None where no network has several seeds.
+    """
+    rank: float
+    win_rate: Interval
+    difference: PairedDifference | None
+    """From the method that others are compared with; None of that method itself, and of a single network."""
+    p_value: float | None
+    """Of Wilcoxon's signed-rank test against that method, adjusted by Holm for all methods of the table."""
+    excess: float | None
+    """The mean less that of chance, of metrics that noise raises."""
+
+
+class NetworkScores(NamedTuple):
+    """One network on one data set: each method's mean and standard deviation over seeds."""
+
+    dataset: str
+    network: str
+    n_seeds: int
+    methods: dict[str, SeedSpread]
+
+
+@dataclass(frozen=True)
+class ManyComparison:
+    """Methods on many networks: the metrics of each run, from which tables, tests and figures are made.
+
+    >>> from refocal.io import load_sample
+    >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
+    >>> found = compare_many(runs, ["ts"], metrics=["log_loss"])
+    >>> found.methods, len(found.runs), found.unit
+    (['none', 'ts'], 2, 'run')
+    >>> ManyComparison.from_dict(found.to_dict()) == found
+    True
+    """
+
+    title: str
+    level: float
+    against: str
+    unit: str
+    methods: list[str]
+    titles: dict[str, str]
+    metrics: list[ComparedMetric]
+    runs: list[RunScores]
+    failed: dict[str, str]
+    """The methods that failed on a run, which are left out of all of them, and why."""
+    run: dict[str, str]
+
+    def metric(self, name: str | None = None) -> ComparedMetric:
+        """A metric of the comparison, by default the first."""
+        if name is None:
+            return self.metrics[0]
+        check_option(name, tuple(metric.name for metric in self.metrics), "metric", "ManyComparison")
+        return next(metric for metric in self.metrics if metric.name == name)
+
+    @cached_property
+    def networks(self) -> list[tuple[str, str]]:
+        """The networks, each on its data set, in the order of the runs."""
+        return list(dict.fromkeys((run.dataset, run.network) for run in self.runs))
+
+    @property
+    def n_datasets(self) -> int:
+        """How many data sets there are."""
+        return len({dataset for dataset, _ in self.networks})
+
+    @property
+    def scope(self) -> str:
+        """What the intervals and tests are about, in a sentence."""
+        names = len({network for _, network in self.networks})
+        said = {
+            "both": f"other data sets and other networks: the {self.n_datasets} data sets and the {names} networks "
+            "count as draws, in intervals both ways",
+            "dataset": f"other data sets: the {self.n_datasets} data sets count as independent, whatever the number of "
+            "networks on each",
+            "network": f"other networks on these data sets: the {names} networks count as independent, those of one "
+            "name as one",
+            "run": f"more networks such as these on these data sets: the {len(self.networks)} networks count as "
+            "independent",
+        }
+        return f"Intervals and tests are about {said[self.unit]}."
+
+    def by_network(self, metric: str | None = None) -> list[NetworkScores]:
+        """Every network, with the mean and the standard deviation over its seeds of each method."""
+        name = self.metric(metric).name
+        runs_of: dict[tuple[str, str], list[RunScores]] = {key: [] for key in self.networks}
+        for run in self.runs:
+            runs_of[run.dataset, run.network].append(run)
+        rows = []
+        for (dataset, network), runs in runs_of.items():
+            spreads = {method: SeedSpread.of([run.values[name][method] for run in runs]) for method in self.methods}
+            rows.append(NetworkScores(dataset, network, len(runs), spreads))
+        return rows
+
+    def costs(self, metric: str | None = None) -> dict[str, Vector]:
+        """For each method the metric of each network, a mean over seeds, such that lower is better."""
+        compared = self.metric(metric)
+        rows = self.by_network(compared.name)
+        return {
+            method: np.asarray(compared.cost(np.array([row.methods[method].mean for row in rows])))
+            for method in self.methods
+        }
+
+    def in_blocks(self, metric: str | None = None) -> dict[str, Vector]:
+        """The same for what tests take for independent: means over the networks of each block."""
+        clusters = self._test_blocks()
+        sizes = np.bincount(clusters)
+        return {method: np.bincount(clusters, costs) / sizes for method, costs in self.costs(metric).items()}
+
+    def tests(self, metric: str | None = None) -> RankTests:
+        """Friedman's test of all methods, their mean ranks and Nemenyi's critical difference.
+
+        >>> from refocal.io import load_sample
+        >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in "abcd"]
+        >>> sorted(compare_many(runs, ["ts", "fts-nll"]).tests("log_loss").ranks)
+        ['fts-nll', 'none', 'ts']
+        """
+        return RankTests.of(self.in_blocks(metric), self.level)
+
+    def table(self, metric: str | None = None) -> list[MethodOverRuns]:
+        """Every method by one metric, that of the lowest mean rank first.
+
+        >>> from refocal.io import load_sample
+        >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
+        >>> [row.name for row in compare_many(runs, ["ts"]).table("ece")]
+        ['ts', 'none']
+        """
+        compared = self.metric(metric)
+        networks = self.by_network(compared.name)
+        costs = self.costs(compared.name)
+        blocks = self.in_blocks(compared.name)
+        ranks = RankTests.of(blocks, self.level).ranks
+        rates = win_rates(costs) if len(self.methods) > 1 else {method: np.ones(len(networks)) for method in costs}
+        others = [method for method in self.methods if method != self.against]
+        p_values = holm({method: signed_rank(blocks[method] - blocks[self.against]) for method in others})
+        clusterings = self._clusterings()
+        rows = []
+        for method in self.methods:
+            means = np.array([row.methods[method].mean for row in networks])
+            deviations = [row.methods[method].sd for row in networks]
+            variances = [sd**2 for sd in deviations if sd is not None]
+            difference = None
+            if method != self.against and len(networks) > 1:
+                difference = clustered_difference(
+                    compared.shown(costs[method]), compared.shown(costs[self.against]), clusterings, self.level
+                )
+            rows.append(
+                MethodOverRuns(
+                    method,
+                    self.titles[method],
+                    SeedSpread(float(means.mean()), math.sqrt(np.mean(variances)) if variances else None),
+                    ranks[method],
+                    clustered_rate(rates[method], clusterings, self.level),
+                    difference,
+                    p_values.get(method) if len(networks) > 1 else None,
+                    self._excess(compared, method),
+                )
+            )
+        return sorted(rows, key=lambda row: (row.rank, -row.win_rate.value))
+
+    def _excess(self, metric: ComparedMetric, method: str) -> float | None:
+        """The mean over networks of a metric less that of chance."""
+        if not metric.raised_by_noise:
+            return None
+        excesses: dict[tuple[str, str], list[float]] = {}
+        for run in self.runs:
+            excess = run.values[metric.name][method] - run.by_chance[metric.name][method]
+            excesses.setdefault((run.dataset, run.network), []).append(excess)
+        return float(np.mean([np.mean(of_network) for of_network in excesses.values()]))
+
+    def _codes(self, place: int) -> Indices:
+        """The number of each network's data set, place 0, or of its name, place 1."""
+        return np.unique([key[place] for key in self.networks], return_inverse=True)[1]
+
+    def _clusterings(self) -> list[Indices]:
+        """What of the networks is independent, in the ways that `unit` says."""
+        by = {"both": (0, 1), "dataset": (0,), "network": (1,), "run": ()}
+        return [self._codes(place) for place in by[self.unit]]
+
+    def _test_blocks(self) -> Indices:
+        """The block of each network for tests, which know one way alone: of two that of fewer clusters."""
+        clusterings = self._clusterings()
+        return min(clusterings, key=lambda codes: int(codes.max()), default=np.arange(len(self.networks)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> ManyComparison:
+        """The comparison that `to_dict` described."""
+        made = build(cls, without_format(data, "a comparison of many networks", FORMAT, VERSION), "comparison")
+        _check_whole(made)
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON, whole or not at all; `load_many` reads it."""
+        write_atomically(path, to_json(self.to_dict()) + "\n")
+
+    def to_latex(self, metrics: Sequence[str] | None = None, *, networks: bool = False) -> str:
+        r"""A table for LaTeX with booktabs: the methods by their metrics, or with `networks` each network by the first.
+
+        Means ± standard deviations over seeds; the best is bold, and † marks methods that differ significantly from
+        the one they are compared with.
+
+        >>> from refocal.io import load_sample
+        >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
+        >>> compare_many(runs, ["ts"]).to_latex(["log_loss"]).splitlines()[0]
+        '\\begin{tabular}{lrrr}'
+        """
+        from refocal.evaluate.many_tables import latex_of_methods, latex_of_networks
+
+        return latex_of_networks(self, metrics) if networks else latex_of_methods(self, metrics)
+
+    def to_markdown(self, metric: str | None = None) -> str:
+        """The table of methods by one metric, in Markdown.
+
+        >>> from refocal.io import load_sample
+        >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in ("a", "b")]
+        >>> compare_many(runs, ["ts"]).to_markdown("ece").splitlines()[2].split(" | ")[0]
+        '| ts'
+        """
+        from refocal.evaluate.many_tables import markdown_of_methods
+
+        return markdown_of_methods(self, metric)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """The differences from the method compared with, and the mean ranks, as a figure of matplotlib.
+
+        `figure.savefig("methods.pdf")` and ".svg" write it for a paper.
+
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> from refocal.io import load_sample
+        >>> runs = [Run(*load_sample("cifar10-focal3"), network=name) for name in "abc"]
+        >>> [ax.get_xlabel() for ax in compare_many(runs, ["ts", "fts-nll"]).plot("log_loss").axes]
+        ['log-loss less that of none', 'mean rank']
+        """
+        from refocal.report.figures import plot_many
+
+        return plot_many(self, metric)
+
+    def __repr__(self) -> str:
+        return f"ManyComparison({len(self.methods)} methods, {len(self.networks)} networks, {len(self.runs)} runs)"
+
+
+def _check_whole(found: ManyComparison) -> None:
+    """Refuse a comparison that no call can have made: with fewer numbers than its tables need."""
+    if not found.runs or not found.metrics or not found.methods:
+        raise FormatError("a comparison must have runs, metrics and methods.")
+    if found.unit not in UNITS or not 0.0 < found.level < 1.0:
+        raise FormatError(f"'unit' must be one of {', '.join(UNITS)}, and 'level' lie between 0 and 1.")
+    if found.against not in found.methods or not {*found.methods} <= found.titles.keys():
+        raise FormatError(f"the methods must hold {found.against!r}, and each have a title.")
+    for run in found.runs:
+        for metric in found.metrics:
+            needed = [run.values] + ([run.by_chance] if metric.raised_by_noise else [])
+            if not all({*found.methods} <= scores.get(metric.name, {}).keys() for scores in needed):
+                raise FormatError(f"every run must have the {metric.name!r} of every method.")
+
+
+def load_many(path: str | os.PathLike[str]) -> ManyComparison:
+    """Read a comparison of many networks from a JSON file.
+
+    >>> import tempfile
+    >>> from refocal.io import load_sample
+    >>> found = compare_many([Run(*load_sample("cifar10-focal3"))], ["ts"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found.save(f"{folder}/many.json")
+    ...     load_many(f"{folder}/many.json") == found
+    True
+    """
+    return read_json(path, ManyComparison.from_dict, what="a comparison of many networks", max_bytes=256 << 20)
+
+
+def compare_many(
+    runs: Any,
+    methods: MethodsLike = None,
+    *,
+    metrics: Sequence[str | Metric | Callable[..., Any]] = METRICS_OF_MANY,
+    against: str = NONE,
+    unit: str | None = None,
+    title: str = "networks",
+    level: float = 0.95,
+    n_draws: int = 20,
+    seed: int = SEED,
+    progress: Progress | None = None,
+) -> ManyComparison:
+    """Fit methods on the validation rows of many networks and measure them on their test rows, over all of them.
+
+    Parameters
+    ----------
+    runs : list of Run, or a path, pattern, folder or table
+        The networks, each with its data set, name and seed; what is no `Run` is read by `read_runs`.
+    methods : list of str and calibrators, or a mapping of names to them, optional
+        As for `compare`. One that fails on a run is left out of all, and listed in `failed`.
+    metrics : list
+        Names, records or functions `(y, p) → number` of your own. The first ranks.
+    against : str
+        The method that the others are compared with; by default the uncalibrated model.
+    unit : "both", "dataset", "network" or "run", optional
+        What counts as independent, in intervals and tests: data sets and networks, one of the two, or every network on
+        its data set. By default data sets and networks where there are five of each, otherwise that of which there are
+        five, or "run". Seeds never count: their means are compared. `scope` of the result says what follows.
+    title : str
+        What the report calls the networks.
+    level, seed
+        The level of intervals and tests, and the seed of simulated outcomes.
+    n_draws : int
+        Simulated outcomes of calibrated models, for what errors that noise raises would be by chance.
+    progress : callable, optional
+        Called with (steps done, all steps, what comes next).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from refocal.io import Predictions
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(scale):
+    ...     logits = rng.normal(size=(300, 3))
+    ...     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    ...     return Predictions.from_logits(scale * logits, labels)
+    >>> runs = [Run(rows(3.0), rows(3.0), network=f"net {i}", seed=s) for i in range(6) for s in (1, 2)]
+    >>> found = compare_many(runs, ["ts", "vs"])
+    >>> best = found.table("log_loss")[0]
+    >>> best.name, best.difference.high < 0.0, best.p_value < 0.1, found.unit
+    ('ts', True, True, 'network')
+    """
+    check_level(level, "compare_many")
+    check_integer(n_draws, "n_draws", "compare_many")
+    if unit is not None:
+        check_option(unit, UNITS, "unit", "compare_many")
+    records = own_records(metrics, "compare_many")
+    if not records:
+        raise ParameterError("metrics", "compare_many", expected="at least one metric", got="none")
+    report = progress or (lambda *_: None)
+    measured = _Measurement(methods, records, n_draws, seed)
+    every = _as_runs(runs)
+    total = len(every) if isinstance(every, Sequence) else 0
+    for i, each in enumerate(every):
+        report(i, max(total, i + 1), f"{each.dataset}, {each.network}, seed {each.seed}")
+        measured.add(each)
+    if not measured.runs:
+        raise ParameterError("runs", "compare_many", expected="at least one run", got="none")
+    names = [name for name in measured.names if name not in measured.failed]
+    if len(names) == 1 and measured.failed:
+        name, reason = next(iter(measured.failed.items()))
+        raise ParameterError("methods", "compare_many", expected="methods that can be fitted", got=f"{name}: {reason}")
+    check_option(against, tuple(names), "against", "compare_many")
+    _check_repetitions(measured.runs)
+    found = ManyComparison(
+        title=title,
+        level=level,
+        against=against,
+        unit=unit or _default_unit(measured.runs),
+        methods=names,
+        titles={name: measured.titles[name] for name in names},
+        metrics=[ComparedMetric.of(record) for record in records],
+        runs=[_without(run, measured.failed) for run in measured.runs],
+        failed=measured.failed,
+        run=_described(),
+    )
+    report(max(total, 1), max(total, 1), "done")
+    return found
+
+
+def _as_runs(runs: Any) -> Iterable[Run]:
+    """Runs as they are, or read from where they are said to be."""
+    if isinstance(runs, Run):
+        return [runs]
+    is_list = isinstance(runs, Iterable) and not isinstance(runs, (str, os.PathLike)) and not hasattr(runs, "columns")
+    if not is_list:
+        return read_runs(runs)
+    given: Iterable[Run] = runs
+    if not isinstance(runs, Sequence):  # each is made when its turn comes
+        return given
+    are_runs = [isinstance(run, Run) for run in runs]
+    if all(are_runs):
+        return given
+    if any(are_runs):
+        wrong = next(run for run in runs if not isinstance(run, Run))
+        raise ParameterError("runs", "compare_many", expected="a list of Run", got=f"one with {type(wrong).__name__}")
+    return read_runs(runs)
+
+
+class _Measurement:
+    """The metrics of methods on the runs so far."""
+
+    def __init__(self, methods: MethodsLike, records: list[Metric], n_draws: int, seed: int) -> None:
+        self.methods = methods
+        self.records = records
+        self.n_draws = n_draws
+        self.seed = seed
+        self.calibrators: dict[str, Calibrator] = {}
+        self.titles: dict[str, str] = {}
+        self.runs: list[RunScores] = []
+        self.failed: dict[str, str] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All methods, the model as it is first."""
+        return [NONE, *self.calibrators]
+
+    def add(self, run: Run) -> None:
+        """Fit and measure every method that has not failed before on one more run."""
+        if not isinstance(run, Run):
+            raise ParameterError("runs", "compare_many", expected="runs of the class Run", got=type(run).__name__)
+        n_classes = run.test.n_classes
+        self._check_classes(run, n_classes)
+        values: dict[str, dict[str, float]] = {record.name: {} for record in self.records}
+        chance: dict[str, dict[str, float]] = {record.name: {} for record in self.records if record.raised_by_noise}
+        floating = as_floating(run.validation.values, "validation", "compare_many")[0]
+        rows = replace(run.validation, values=floating)
+        dataset = TemperatureScaling(input=rows.input).dataset(rows)
+        for name in self.names:
+            if name in self.failed:
+                continue
+            try:
+                fitted = None
+                if name != NONE:
+                    unfitted = with_input(clone(self.calibrators[name]), rows.input, "compare_many")
+                    fitted = unfitted.fit(rows if unfitted.needs_groups else dataset)
+                    self.titles.setdefault(name, title_of(name, fitted))
+                predicted = Predicted.by(log_proba(run.test, _in_order(fitted, run.test)), run.test)
+                for record in self.records:
+                    of_metric = predicted.of(record)
+                    values[record.name][name] = _finite(record, of_metric)
+                    if record.raised_by_noise:
+                        chance[record.name][name] = by_chance(record, of_metric, self.n_draws, self.seed)
+            except Exception as error:
+                if name == NONE:
+                    raise
+                text = " ".join(str(error).split())
+                reason = text if isinstance(error, RefocalError) else f"{type(error).__name__}: {text}"
+                self.failed[name] = f"{run.dataset}, {run.network}, seed {run.seed}: {reason}"
+        sizes = (len(run.validation), len(run.test), n_classes)
+        self.runs.append(RunScores(*run.key, str(run.seed), *sizes, values, chance))
+
+    def _check_classes(self, run: Run, n_classes: int) -> None:
+        """Methods and metrics for these rows; those by default are others for two classes than for more."""
+        if not self.runs:
+            self.titles = {NONE: title_of(NONE)}
+            self.calibrators = chosen_calibrators(self.methods, n_classes)
+        elif self.methods is None and (n_classes == 2) != (self.runs[0].n_classes == 2):
+            expected = "named, where some runs are of two classes and others of more"
+            raise ParameterError("methods", "compare_many", expected=expected, got="None")
+        for record in self.records:
+            is_defined = not (record.two_classes if n_classes > 2 else record.many_classes)
+            if not is_defined:
+                got = f"{record.name} of {run.dataset}, {run.network}, which is of {n_classes} classes"
+                raise ParameterError("metrics", "compare_many", expected="defined for all runs", got=got)
+
+
+def _in_order(fitted: Calibrator | None, rows: Predictions) -> Calibrator | InOrder | None:
+    """The calibrator for rows whose columns may be in another order than those of the fit."""
+    order = None if fitted is None else order_for(fitted, rows, "compare_many")
+    return fitted if fitted is None or order is None else InOrder(fitted, order)
+
+
+def _finite(record: Metric, rows: Predictions) -> float:
+    """A metric of some rows, which must be a finite number."""
+    value = float(record.measure(rows))
+    if not math.isfinite(value):
+        raise DataError("test", "compare_many", expected=f"such that the {record.label} is finite", got=repr(value))
+    return value
+
+
+def by_chance(record: Metric, rows: Predictions, n_draws: int, seed: int) -> float:
+    """The mean of a metric over outcomes that are drawn with the predicted probabilities, as of a calibrated model.
+
+    >>> from refocal.metrics.inputs import read_probabilities
+    >>> rows = read_probabilities([0, 1] * 50, [0.5] * 100, None, "example")
+    >>> 0.02 < by_chance(METRICS["ece"], rows, n_draws=50, seed=0) < 0.06
+    True
+    """
+    if record.of_confidence:
+        rows = rows.reduced()
+    rng = np.random.default_rng(seed)
+    p = np.asarray(rows.values, dtype=np.float64)
+    cumulative = None if rows.binary else np.cumsum(p, axis=1)
+    simulated = []
+    for _ in range(n_draws):
+        uniform = rng.random(len(p))
+        if cumulative is None:
+            labels = (uniform < p).astype(np.int64)
+        else:
+            # Rows sum to 1 up to rounding: a number beyond the last sum is of the last class.
+            below = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(axis=1)
+            labels = np.minimum(below, p.shape[1] - 1)
+        simulated.append(float(record.measure(replace(rows, labels=labels))))
+    return float(np.mean(simulated))
+
+
+def _without(run: RunScores, failed: dict[str, str]) -> RunScores:
+    """The scores of a run without the methods that failed on another."""
+
+    def kept(scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        return {
+            metric: {method: value for method, value in of_metric.items() if method not in failed}
+            for metric, of_metric in scores.items()
+        }
+
+    return replace(run, values=kept(run.values), by_chance=kept(run.by_chance))
+
+
+def _check_repetitions(runs: list[RunScores]) -> None:
+    """Runs of one network on one data set must have different seeds: two names may have been meant."""
+    seen: set[tuple[str, str, str]] = set()
+    for run in runs:
+        key = (run.dataset, run.network, run.seed)
+        if key in seen:
+            expected = "runs that differ in data set, network or seed"
+            raise ParameterError("runs", "compare_many", expected=expected, got=f"two of {', '.join(key)}")
+        seen.add(key)
+
+
+def _default_unit(runs: list[RunScores]) -> str:
+    """What of the networks there is enough of to speak of others."""
+    has_datasets = len({run.dataset for run in runs}) >= FEWEST_CLUSTERS
+    has_networks = len({run.network for run in runs}) >= FEWEST_CLUSTERS
+    if has_datasets and has_networks:
+        return "both"
+    if has_datasets:
+        return "dataset"
+    return "network" if has_networks else "run"
+
+
+def _described() -> dict[str, str]:
+    """The versions of the run."""
+    return {
+        "refocal": refocal.__version__,
+        "Python": platform.python_version(),
+        "NumPy": np.__version__,
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+    }

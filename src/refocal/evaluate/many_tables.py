@@ -1,0 +1,215 @@
+"""A comparison of many networks as tables of text: for terminals and pages, in Markdown, and in LaTeX for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from refocal.evaluate.many import ComparedMetric, ManyComparison, MethodOverRuns
+from refocal.evaluate.ranks import SeedSpread
+from refocal.metrics import Interval, PairedDifference
+from refocal.metrics.record import Metric
+
+# What follows the mean of a method that differs significantly from the one it is compared with.
+MARK = "†"
+
+
+def methods_table(found: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
+    """Every method by one metric, as cells with their headings."""
+    compared = found.metric(metric)
+    record = compared.record
+    interval = f"{found.level * 100:g} % interval"
+    rows = found.table(compared.name)
+    has_differences = any(row.difference is not None for row in rows)
+    table = []
+    for row in rows:
+        cells = {"method": row.name, record.heading: spread_text(record, row.mean)}
+        if compared.raised_by_noise and row.excess is not None:
+            cells["above chance"] = record.text(row.excess)
+        cells["mean rank"] = f"{row.rank:.2f}"
+        cells["win rate"] = f"{row.win_rate.value:.3f}"
+        cells[interval] = f"{row.win_rate.low:.3f} – {row.win_rate.high:.3f}"
+        if has_differences:
+            cells[f"less {found.against}"] = difference_text(record, row.difference)
+            cells[f"{interval} of it"] = ends_text(record, row.difference)
+            cells["p (Wilcoxon, Holm)"] = "–" if row.p_value is None else p_text(row.p_value)
+        table.append(cells)
+    return table
+
+
+def networks_table(found: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
+    """Every network by one metric, as cells with their headings: a column for each method."""
+    record = found.metric(metric).record
+    has_seeds = any(row.n_seeds > 1 for row in found.by_network(metric))
+    table = []
+    for row in found.by_network(metric):
+        cells = {"data set": row.dataset, "network": row.network}
+        if has_seeds:
+            cells["seeds"] = str(row.n_seeds)
+        cells |= {method: spread_text(record, spread) for method, spread in row.methods.items()}
+        table.append(cells)
+    return table
+
+
+def sentence(found: ManyComparison, metric: str | None = None) -> str:
+    """The result by one metric: which method has the best mean rank, and whether that is more than chance."""
+    compared = found.metric(metric)
+    rows = found.table(compared.name)
+    best = rows[0]
+    n_networks = len(found.networks)
+    on = f"{n_networks} networks" if n_networks > 1 else "one network"
+    said = f"By {compared.record.label}, {best.name} has the best mean rank on {on}"
+    if len(rows) < 2 or n_networks < 2:
+        return f"{said}."
+    blocks = found.in_blocks(compared.name)
+    if best.name != found.against and best.p_value is not None:
+        p_value = f"p {p_text(best.p_value, with_sign=True)}"
+        is_lower = float((blocks[best.name] - blocks[found.against]).mean()) < 0.0
+        if not is_significant(best, found.level):
+            return f"{said}, but is not significantly better than {found.against} ({p_value})."
+        return f"{said}, {'significantly better than' if is_lower else 'and differs from'} {found.against} ({p_value})."
+    others = [row for row in rows if is_significant(row, found.level)]
+    return f"{said}; {len(others)} of {len(rows) - 1} other methods differ significantly from it."
+
+
+def rank_sentence(found: ManyComparison, metric: str | None = None) -> str:
+    """Friedman's test and Nemenyi's critical difference in words; empty where there are too few methods."""
+    tests = found.tests(metric)
+    if tests.p_value is None or tests.critical_difference is None:
+        return ""
+    return (
+        f"Friedman's test of equal ranks: p {p_text(tests.p_value, with_sign=True)} on {tests.n_blocks} blocks; mean "
+        f"ranks of two methods differ significantly from {tests.critical_difference:.2f} on (Nemenyi)."
+    )
+
+
+def is_significant(row: MethodOverRuns, level: float) -> bool:
+    """Whether a method differs from the one that it is compared with."""
+    return row.p_value is not None and row.p_value <= 1.0 - level
+
+
+def spread_text(record: Metric, spread: SeedSpread) -> str:
+    """A mean ± the standard deviation over seeds."""
+    mean = record.text(spread.mean)
+    return mean if spread.sd is None else f"{mean} ± {record.text(spread.sd).lstrip('+')}"
+
+
+def difference_text(record: Metric, difference: PairedDifference | None) -> str:
+    """A difference with its sign."""
+    return "–" if difference is None else _signed(record, difference.difference)
+
+
+def ends_text(record: Metric, interval: PairedDifference | Interval | None) -> str:
+    """The ends of an interval of a difference."""
+    if interval is None:
+        return "–"
+    return f"{_signed(record, interval.low)} – {_signed(record, interval.high)}"
+
+
+def p_text(p_value: float, *, with_sign: bool = False) -> str:
+    """A p-value in three digits."""
+    if p_value < 0.001:
+        return "< 0.001"
+    return f"{'= ' if with_sign else ''}{p_value:.3f}"
+
+
+def _signed(record: Metric, value: float) -> str:
+    digits = 2 if record.unit == "%" else 4
+    return f"{record.scale * value:+.{digits}f}".replace("-", "−")
+
+
+def markdown_of_methods(found: ManyComparison, metric: str | None = None) -> str:
+    """The table of methods in Markdown."""
+    return markdown_table(methods_table(found, metric))
+
+
+def markdown_table(table: Sequence[dict[str, str]]) -> str:
+    """Cells with headings as a table of Markdown."""
+    heads = list(table[0])
+    lines = [heads, ["---"] * len(heads), *([row[head] for head in heads] for row in table)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def latex_of_methods(found: ManyComparison, metrics: Sequence[str] | None = None) -> str:
+    """The methods in rows, the metrics in columns, with the mean rank and the win rate by the first metric."""
+    chosen = [found.metric(name) for name in metrics] if metrics else found.metrics
+    tables = {metric.name: {row.name: row for row in found.table(metric.name)} for metric in chosen}
+    first = tables[chosen[0].name]
+    heads = ["Method", *(latex_text(metric.record.heading) for metric in chosen), "Mean rank", "Win rate"]
+    rows = []
+    for name in first:
+        cells = [latex_text(name)]
+        for metric in chosen:
+            row = tables[metric.name][name]
+            is_best = _is_best(metric, row.mean, [each.mean for each in tables[metric.name].values()])
+            text = spread_text(metric.record, row.mean)
+            cells.append(latex_cell(text, is_best, is_significant(row, found.level)))
+        cells += [f"{first[name].rank:.2f}", f"{first[name].win_rate.value:.3f}"]
+        rows.append(cells)
+    return booktabs("l" + "r" * (len(heads) - 1), heads, [rows])
+
+
+def _is_best(metric: ComparedMetric, spread: SeedSpread, spreads: Iterable[SeedSpread]) -> bool:
+    """Whether a mean is the best of several that are not all the same."""
+    costs = [float(metric.cost(each.mean)) for each in spreads]
+    return float(metric.cost(spread.mean)) == min(costs) < max(costs)
+
+
+def latex_of_networks(found: ManyComparison, metrics: Sequence[str] | None = None) -> str:
+    """The networks in rows, grouped by data set, the methods in columns, by one metric."""
+    metric = found.metric(metrics[0] if metrics else None)
+    heads = ["Data set", "Network", *(latex_text(method) for method in found.methods)]
+    groups = []
+    for dataset, networks in groupby(found.by_network(metric.name), lambda row: row.dataset):
+        lines = []
+        for i, row in enumerate(networks):
+            cells = [latex_text(dataset) if i == 0 else "", latex_text(row.network)]
+            for spread in row.methods.values():
+                is_best = _is_best(metric, spread, row.methods.values())
+                cells.append(latex_cell(spread_text(metric.record, spread), is_best))
+            lines.append(cells)
+        groups.append(lines)
+    return booktabs("ll" + "r" * len(found.methods), heads, groups)
+
+
+def booktabs(
+    columns: str, heads: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], *, over: Sequence[str] = ()
+) -> str:
+    r"""A tabular of LaTeX in the style of the package booktabs, with a rule between groups of rows.
+
+    Lines `over` the headings join several of them.
+
+    >>> print(booktabs("lr", ["Method", "ECE"], [[["ts", "1.2"]]]))
+    \begin{tabular}{lr}
+    \toprule
+    Method & ECE \\
+    \midrule
+    ts & 1.2 \\
+    \bottomrule
+    \end{tabular}
+    <BLANKLINE>
+    """
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *over, " & ".join(heads) + r" \\"]
+    for rows in groups:
+        lines.append(r"\midrule")
+        lines += [" & ".join(cells) + r" \\" for cells in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def latex_cell(text: str, is_bold: bool = False, is_marked: bool = False) -> str:
+    """A number as a cell: the best is bold."""
+    shown = latex_text(text)
+    bold = rf"\textbf{{{shown}}}" if is_bold else shown
+    return bold + (r"$^\dagger$" if is_marked else "")
+
+
+def latex_text(text: str) -> str:
+    r"""Text whose special characters LaTeX prints.
+
+    >>> latex_text("ts_1: 95 % ± 2")
+    'ts\\_1: 95 \\% $\\pm$ 2'
+    """
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    special |= {"±": r"$\pm$", "–": "--", "−": "$-$", "γ": r"$\gamma$", "†": r"$\dagger$"}
+    return "".join(special.get(character, character) for character in text)

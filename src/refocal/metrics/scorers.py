@@ -1,0 +1,78 @@
+"""Metrics as scikit-learn's `scoring=`: of the probabilities that an estimator predicts, higher for better ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refocal._arrays import to_numpy
+from refocal.errors import ParameterError
+from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.record import Metric
+from refocal.metrics.records import as_metric
+
+__all__ = ["MetricScorer", "scorer"]
+
+
+@dataclass(frozen=True)
+class MetricScorer:
+    """A metric of the probabilities of a classifier, as a number that is higher for better ones.
+
+    >>> scorer("brier_score")
+    scorer('brier_score')
+    """
+
+    metric: Metric
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """The score of a fitted classifier on rows `X` with labels `y`, which its `classes_` name."""
+        record = self.metric
+        names = [str(name) for name in np.asarray(estimator.classes_).tolist()]
+        p = to_numpy(estimator.predict_proba(X))
+        rows = read_probabilities(y, p, sample_weight, "scorer", labels_name="y", class_names=names)
+        if record.takes_logs:
+            rows = rows.as_log_probabilities()
+        value = record.judged(record.measure(rows, **self.options))
+        return -value if _is_cost(record) else value
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"scorer({self.metric.name!r}{options})"
+
+
+def _is_cost(record: Metric) -> bool:
+    """Whether lower is better of what `judged` returns: also of a distance from the best value."""
+    return record.lower_is_better or record.signed or record.target is not None
+
+
+def scorer(
+    metric: str | Metric | Callable[..., Any], *, lower_is_better: bool | None = None, **options: Any
+) -> MetricScorer:
+    """A metric for the `scoring=` of scikit-learn's GridSearchCV, cross_validate and others.
+
+    `metric` is the name of a metric, such as "smooth_ece" or "log_loss", its function or record, or a function of your
+    own of labels and probabilities; `options` are passed on to it. As scikit-learn wants them, scores are higher for
+    better probabilities: a loss or an error has its sign changed, and so has the distance from 0 of a signed one.
+    `lower_is_better` is for a function of your own, and True by default.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> grid = {"C": [0.01, 1.0]}
+    >>> search = GridSearchCV(LogisticRegression(max_iter=1000), grid, scoring=scorer("smooth_ece"))
+    >>> search.fit(X, y).best_params_, bool(search.best_score_ < 0)
+    ({'C': 1.0}, True)
+    """
+    record = as_metric(metric, "scorer")
+    is_own_function = callable(metric) and record.function is metric and record.of_rows is not None
+    if is_own_function:
+        record = Metric.of_function(record.function, lower_is_better=lower_is_better is not False)
+    elif lower_is_better is not None:
+        expected = "left out: it is for functions of your own, and this metric knows"
+        raise ParameterError("lower_is_better", "scorer", expected=expected, got=repr(lower_is_better))
+    return MetricScorer(record, options)

@@ -1,0 +1,68 @@
+"""`refocal compare-many`, and `report` of what it wrote."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from refocal.evaluate import load_many
+
+
+def write_networks(folder, n=60):
+    rng = np.random.default_rng(0)
+    for network in ("res", "vit", "mlp"):
+        for seed in (1, 2):
+            arrays = {}
+            for values, labels in (("val", "yv"), ("test", "yt")):
+                logits = 1.5 * rng.normal(size=(n, 3))
+                arrays[labels] = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+                arrays[values] = 2.5 * logits
+            np.savez(folder / f"{network}-{seed}.npz", **arrays)
+
+
+def test_many_networks_in_one_command(refocal, folder):
+    write_networks(folder)
+    arrays = ["--values", "test", "--labels", "yt", "--validation-values", "val", "--validation-labels", "yv"]
+    files = ["-o", "many.json", "--report", "many.html", "--latex", "many.tex", "--figure", "many.svg"]
+    line = ["compare-many", "{network}-{seed}.npz", "-m", "ts,vs", "--metrics", "log_loss,ece", *arrays, *files]
+    code, out, err = refocal(*line)
+    assert (code, err) == (0, "")
+    assert "less none" in out
+    assert "the 3 networks count as independent" in " ".join(out.split())
+    found = load_many(folder / "many.json")
+    assert (found.methods, len(found.runs), found.unit) == (["none", "ts", "vs"], 6, "run")
+    assert [metric.name for metric in found.metrics] == ["log_loss", "ece"]
+    assert (folder / "many.tex").read_text() == found.to_latex()
+    assert '<section id="metric-ece"' in (folder / "many.html").read_text(encoding="utf-8")
+    assert (folder / "many.svg").read_text(encoding="utf-8").startswith("<?xml")
+    code, out, _ = refocal("compare-many", "{network}-{seed}.npz", "-m", "ts", *arrays, "--json")
+    assert code == 0
+    assert json.loads(out)["format"] == "refocal-many"
+    code, _, _ = refocal("report", "many.json", "--title", "all of them", "-o", "again.html")
+    assert code == 0
+    assert "Calibration of all of them" in (folder / "again.html").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_compared_is_said(refocal, folder):
+    assert "no runs; give a table" in refocal("compare-many", "nothing-{seed}.npz")[2]
+    assert "go together" in refocal("compare-many", "val.npz", "--validation-values", "val")[2]
+    code, _, err = refocal("compare-many", "val.npz", "-m", "tts")
+    assert code == 2
+    assert "did you mean 'ts'" in err
+    code, _, err = refocal("compare-many", "val.npz", "-m", "ts", "-o", "val.npz.json", "--latex", "table.txt")
+    assert (code, "the output must end in .tex" in err) == (2, True)
+    (folder / "other.json").write_text('{"format": "refocal-calibrator"}')
+    code, _, err = refocal("compare-many", "val.npz", "-m", "ts", "-o", "other.json")
+    assert (code, "a comparison of many networks, which is replaced" in err) == (2, True)
+
+
+def test_evaluations_are_moments_in_time_only_if_said_so(refocal, folder):
+    refocal("evaluate", "val.npz", "--resamples", 5, "-o", "a.json")
+    refocal("evaluate", "test.npz", "--resamples", 5, "-o", "b.json")
+    assert refocal("report", "a.json", "b.json")[0] == 0
+    assert "What changed?" not in (folder / "report.html").read_text(encoding="utf-8")
+    assert refocal("report", "a.json", "b.json", "--over-time")[0] == 0
+    assert "What changed?" in (folder / "report.html").read_text(encoding="utf-8")
+    code, _, err = refocal("report", "a.json", "--over-time")
+    assert (code, "--over-time is for several evaluations" in err) == (2, True)

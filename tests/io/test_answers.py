@@ -1,0 +1,118 @@
+"""Letters of options and stated confidences, as servers and models write them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from refocal import AutoCalibration, TemperatureScaling
+from refocal.errors import DataError, ParameterError
+from refocal.io import multiple_choice, option_log_p, stated_confidence
+
+TOKENS = {" A": math.log(0.5), "A.": math.log(0.1), "(B": math.log(0.25), "The": math.log(0.05)}
+
+
+def test_responses_of_every_form_give_the_same_options():
+    entries = [{"token": token, "logprob": value, "bytes": None} for token, value in TOKENS.items()]
+    chat = {"choices": [{"logprobs": {"content": [{"token": " A", "top_logprobs": entries}]}}]}
+    completion = {"choices": [{"logprobs": {"token_logprobs": [-0.7], "top_logprobs": [TOKENS]}}]}
+    batch = {"custom_id": "1", "response": {"body": chat}}
+    rows = option_log_p([TOKENS, entries, chat, completion, batch], ["A", "B", "C", "D"])
+    assert rows.shape == (5, 4)
+    np.testing.assert_allclose(np.exp(rows), np.tile([0.6, 0.25, 0.05, 0.05], (5, 1)), rtol=1e-12)
+
+
+def test_an_option_outside_the_top_k_gets_what_it_can_have_at_most():
+    # 0.4 is left: less than twice the least token, which has 0.3, would hold.
+    p = np.exp(option_log_p([{"A": math.log(0.3), "B": math.log(0.3)}], "ABCD"))
+    np.testing.assert_allclose(p, [[0.3, 0.3, 0.2, 0.2]])
+    # The tokens sum to 1: what is left is rounding, but not 0.
+    p = np.exp(option_log_p([{"A": math.log(0.6), "B": math.log(0.4)}], "ABC"))
+    assert 0.0 < p[0, 2] < 1e-8
+    # No option at all: nothing is known.
+    p = np.exp(option_log_p([{"Well": -0.1, "So": -3.0}], "AB"))
+    assert p[0, 0] == p[0, 1]
+
+
+def test_a_calibrator_of_letters_takes_out_their_bias():
+    """Columns are positions: an intercept for each removes what a model prefers by position alone."""
+    rng = np.random.default_rng(0)
+    truth = 1.5 * rng.normal(size=(3000, 4))
+    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    said = 2.0 * truth + np.array([2.0, 0.0, 0.0, -1.0])
+    said -= np.log(np.exp(said).sum(axis=1, keepdims=True))
+    answers = [{letter: float(value) for letter, value in zip("ABCD", row, strict=True)} for row in said]
+    rows = multiple_choice(option_log_p(answers, "ABCD"), labels)
+    fitted = AutoCalibration().fit(rows.take(slice(0, 1500)))
+    test = rows.take(slice(1500, None))
+    share_of_a = fitted.predict_proba(test)[:, 0].mean()
+    assert abs(share_of_a - np.mean(test.labels == 0)) < 0.05  # three standard errors of both halves
+    by_temperature = TemperatureScaling().fit(rows.take(slice(0, 1500))).predict_proba(test)[:, 0].mean()
+    assert by_temperature - np.mean(test.labels == 0) > 0.1
+
+
+def test_what_is_no_answer_is_refused():
+    for wrong in ({}, [], {"choices": []}, {"choices": [{"logprobs": None}]}, {"A": 0.5}, {"A": "x"}, 3, [{"a": 1}]):
+        with pytest.raises(DataError, match=r"'answers' of option_log_p must be tokens .* for answer 1"):
+            option_log_p([TOKENS, wrong], "AB")
+    with pytest.raises(DataError, match="at least one answer"):
+        option_log_p([], "AB")
+    for options in ("A", "AA", [1, 2]):
+        with pytest.raises(ParameterError, match="'options' of option_log_p"):
+            option_log_p([TOKENS], options)
+    with pytest.raises(ParameterError, match="'token' of option_log_p"):
+        option_log_p([TOKENS], "AB", token=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("85%", 0.85),
+        ("85 percent", 0.85),
+        ("Confidence: 85/100", 0.85),
+        ("8 out of 10", 0.8),
+        ("The answer is 1984. Confidence: 70%", 0.7),
+        ("Confidence: 70%. The answer is 1984", 0.7),
+        ("I give it a probability of .25", 0.25),
+        ("0.9", 0.9),
+        ("Very likely", 0.9),
+        ("It is highly unlikely.", 0.05),
+        ("unlikely", 0.2),
+        ("I am almost certain", 0.95),
+        ("not likely", math.nan),
+        ("high", 0.85),
+        ("150%", math.nan),
+        ("12/0", math.nan),
+        ("", math.nan),
+        ("I do not know", math.nan),
+        (None, math.nan),
+        (0.5, 0.5),
+    ],
+)
+def test_stated_confidences_are_read(text, expected):
+    (value,) = stated_confidence([text])
+    assert value == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_scale_is_that_of_all_answers():
+    assert stated_confidence(["1", "85", "0"]).tolist() == [0.01, 0.85, 0.0]
+    assert stated_confidence(["1", "0.85", "0"]).tolist() == [1.0, 0.85, 0.0]
+    assert stated_confidence(["7", "10"], scale=10.0).tolist() == [0.7, 1.0]
+    assert stated_confidence(["1", "0.5"], scale=100.0).tolist() == [0.01, 0.005]
+    with pytest.raises(ParameterError, match="'scale' of stated_confidence"):
+        stated_confidence(["1"], scale=0.0)
+    assert len(stated_confidence([])) == 0
+
+
+def test_stated_confidences_can_be_calibrated():
+    """Few distinct values, ties and many of 1: a curve brings the mean to the rate."""
+    rng = np.random.default_rng(0)
+    said = rng.choice([70, 80, 90, 95, 100], size=2000, p=[0.1, 0.2, 0.3, 0.2, 0.2])
+    right = rng.random(2000) < 0.2 + 0.5 * (said / 100.0)
+    confidence = stated_confidence([f"Confidence: {value}%" for value in said])
+    fitted = AutoCalibration(input="probabilities").fit(confidence, right.astype(int))
+    calibrated = fitted.predict_proba(confidence)[:, 1]
+    for value in (70, 90, 100):
+        assert abs(calibrated[said == value].mean() - (0.2 + 0.5 * value / 100.0)) < 0.05

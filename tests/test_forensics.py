@@ -1,0 +1,113 @@
+"""The loss that training rows are stationary under, against models that are trained to the end with a known loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from refocal.errors import DataError, ParameterError
+from refocal.forensics import training_loss
+from refocal.io import Predictions
+from refocal.maps import inverse_focal
+from refocal.nn import FocalLoss
+
+
+def trained(gamma, weight=None, n=1500, seed=0):
+    """Logits of a linear model at the minimum of its focal loss, which no weight decay moves, and the labels."""
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rng.normal(size=(n, 4)))
+    truth = x.numpy() @ (1.5 * rng.normal(size=(4, 3))) + np.array([0.5, 0.0, -0.5])
+    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    model = nn.Linear(4, 3).double()
+    loss = FocalLoss(gamma, weight=None if weight is None else torch.tensor(weight))
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), max_iter=500, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(model(x), torch.tensor(labels))
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return labels, model(x).detach().numpy()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0, 5.0])
+def test_gamma_of_a_model_at_its_minimum_is_found(gamma):
+    labels, logits = trained(gamma)
+    loss = training_loss(labels, logits)
+    assert loss.gamma.value == pytest.approx(gamma, abs=0.01)
+    assert loss.gamma.low < gamma < loss.gamma.high
+    assert loss.reason == ""
+    assert loss.class_weight is None
+    again = training_loss(Predictions.from_logits(logits + 100.0, labels))
+    assert again.gamma.value == pytest.approx(loss.gamma.value, abs=1e-6)
+
+
+def test_class_weights_of_a_model_at_its_minimum_are_found():
+    weight = np.array([0.5, 1.0, 4.0])
+    labels, logits = trained(1.0, weight)
+    loss = training_loss(labels, logits, class_weight="fit")
+    assert loss.gamma.value == pytest.approx(1.0, abs=0.02)
+    np.testing.assert_allclose(loss.class_weight, weight * 3 / weight.sum(), rtol=0.01)
+    low, high = loss.class_weight_interval
+    assert (low < weight * 3 / weight.sum()).all()
+    assert (high > weight * 3 / weight.sum()).all()
+    assert training_loss(labels, logits).gamma is None  # without weights no γ makes these rows stationary
+
+
+def test_intervals_cover():
+    covered = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        truth = 1.5 * rng.normal(size=(1000, 3))
+        labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+        loss = training_loss(labels, inverse_focal(truth, 2.0), n_resamples=100)
+        covered += loss.gamma.low <= 2.0 <= loss.gamma.high
+    assert covered >= 33  # 38 expected
+
+
+def test_memorised_rows_tell_nothing():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=600)
+    logits = 12.0 * np.eye(3)[labels] + rng.normal(size=(600, 3))
+    loss = training_loss(labels, logits)
+    assert loss.gamma is None
+    assert loss.n_wrong == 0
+    assert loss.reason == "only 0 of 600 rows hold the logits back: memorised"
+    with pytest.raises(DataError, match="none: only 0 of 600"):
+        loss.explain(labels, logits)
+    noise = training_loss(labels, 0.01 * -logits)  # worse than guessing: every scale is too large
+    assert noise.gamma is None
+    assert "no γ" in noise.reason
+
+
+def test_the_gap_is_that_of_the_loss_and_of_fitting():
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.normal(size=(10000, 3))
+    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    logits = inverse_focal(truth, 3.0)
+    loss = training_loss(labels, logits)
+    gap = loss.explain(labels, logits)
+    q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    correct = q.argmax(axis=1) == labels
+    assert gap.total.value == pytest.approx(q.max(axis=1).mean() - correct.mean())
+    assert gap.by_loss.value + gap.by_fitting.value == pytest.approx(gap.total.value)
+    assert gap.by_loss.high < -0.1
+    assert abs(gap.by_fitting.value) < 0.02
+    sharpened = loss.explain(labels, 2.0 * logits)
+    assert sharpened.by_fitting.low > 0.02
+
+
+def test_what_is_wrong_is_named():
+    labels, logits = trained(0.0, n=300)
+    with pytest.raises(ParameterError, match="'class_weight' of training_loss"):
+        training_loss(labels, logits, class_weight="balanced")
+    with pytest.raises(DataError, match="'y_true' of training_loss must be of every class"):
+        training_loss(np.minimum(labels, 1), logits, class_weight="fit")
+    with pytest.raises(ParameterError, match="'n_resamples' of training_loss"):
+        training_loss(labels, logits, n_resamples=1)

@@ -239,8 +239,7 @@ def measure_point(block: Block, objective: Objective, gamma: float, temperature:
     error = 0.0
     if objective.metric is not None:
         p = np.exp(to_numpy(focal_temperature(block.logits, gamma, temperature)))
-        weights = {} if block.weight is None else {"sample_weight": block.weight}
-        error = float(objective.metric(to_numpy(block.labels), p, **weights))
+        error = objective.measure(to_numpy(block.labels), p, block.weight)
     elif objective.of_rows is not None:
         error = block.average(objective.of_rows(predictions, block))
     elif objective.resolutions:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,18 @@ class Objective:
     def polished(self) -> bool:
         """Whether a search goes on between the points of the grid."""
         return self.of_rows is None and self.metric is None
+
+    def measure(self, labels: Any, p: Any, weight: Vector | None) -> float:
+        """The metric of labels and probabilities; where rows have weights, it must take them."""
+        assert self.metric is not None
+        if weight is None:
+            return float(self.metric(labels, p))
+        parameters = signature(self.metric).parameters
+        takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+        if not takes_all and "sample_weight" not in parameters:
+            expected = "a function of labels, probabilities and sample_weight, since the rows have weights"
+            raise ParameterError("objective", "fit", expected=expected, got=f"{self.name} without sample_weight")
+        return float(self.metric(labels, p, sample_weight=weight))
 
     def score(self, log_loss: Vector, error: Vector) -> Vector:
         """The score of every point, from its log-loss and its error."""

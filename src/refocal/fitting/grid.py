@@ -15,7 +15,7 @@ from refocal.engine.block import Block
 from refocal.engine.cache import CacheKey
 from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
-from refocal.fitting.objective import Objective
+from refocal.fitting.objective import Objective, measure
 from refocal.fitting.solution import Surface
 from refocal.maps.softmax import focal_temperature
 
@@ -239,7 +239,7 @@ def measure_point(block: Block, objective: Objective, gamma: float, temperature:
     error = 0.0
     if objective.metric is not None:
         p = np.exp(to_numpy(focal_temperature(block.logits, gamma, temperature)))
-        error = objective.measure(to_numpy(block.labels), p, block.weight)
+        error = measure(objective.metric, objective.name, to_numpy(block.labels), p, block.weight)
     elif objective.of_rows is not None:
         error = block.average(objective.of_rows(predictions, block))
     elif objective.resolutions:

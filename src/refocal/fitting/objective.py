@@ -74,18 +74,6 @@ class Objective:
         """Whether a search goes on between the points of the grid."""
         return self.of_rows is None and self.metric is None
 
-    def measure(self, labels: Any, p: Any, weight: Vector | None) -> float:
-        """The metric of labels and probabilities; where rows have weights, it must take them."""
-        assert self.metric is not None
-        if weight is None:
-            return float(self.metric(labels, p))
-        parameters = signature(self.metric).parameters
-        takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-        if not takes_all and "sample_weight" not in parameters:
-            expected = "a function of labels, probabilities and sample_weight, since the rows have weights"
-            raise ParameterError("objective", "fit", expected=expected, got=f"{self.name} without sample_weight")
-        return float(self.metric(labels, p, sample_weight=weight))
-
     def score(self, log_loss: Vector, error: Vector) -> Vector:
         """The score of every point, from its log-loss and its error."""
         if self.polished and not self.resolutions:
@@ -94,6 +82,18 @@ class Objective:
             return error
         # On separable data the best log-loss is 0 to all digits, and a ratio to it is meaningless.
         return log_loss / max(float(np.min(log_loss)), 1e-6) + self.error_weight * error
+
+
+def measure(metric: MetricFunction, name: str, labels: Any, p: Any, weight: Vector | None) -> float:
+    """A metric of labels and probabilities; where rows have weights, it must take them."""
+    if weight is None:
+        return float(metric(labels, p))
+    parameters = signature(metric).parameters
+    takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if not takes_all and "sample_weight" not in parameters:
+        expected = "a function of labels, probabilities and sample_weight, since the rows have weights"
+        raise ParameterError("objective", "fit", expected=expected, got=f"{name} without sample_weight")
+    return float(metric(labels, p, sample_weight=weight))
 
 
 NAMED = {

@@ -234,8 +234,8 @@ def test_what_is_saved_comes_back_bit_for_bit(calibrator, n_classes, tmp_path):
 CURVED = ("chain", 0, "members", 0, "steps")
 HOSTILE = [
     (IsotonicCalibration(), ("chain",), {}, "'chain' must be of type list. Got dict"),
-    (IsotonicCalibration(), ("chain", 0), "Mixture", "a step must be one of Affine, Beta"),
-    (IsotonicCalibration(), ("chain", 0, "step"), "os.system", "a step must be one of Affine, Beta"),
+    (IsotonicCalibration(), ("chain", 0), "Mixture", "a step must be one of Affine, .*Beta"),
+    (IsotonicCalibration(), ("chain", 0, "step"), "os.system", "a step must be one of Affine, .*Beta"),
     (IsotonicCalibration(), ("chain", 0, "extra"), 1.0, "unknown field 'extra' of the step Mixture"),
     (IsotonicCalibration(), (*CURVED, 1, "curve"), [], "'curve' must be of type dict. Got list"),
     (IsotonicCalibration(), (*CURVED, 1, "curve", "knots", 0), [2.0], "'knots' must hold numbers alone, in rows of eq"),

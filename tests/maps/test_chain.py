@@ -145,7 +145,8 @@ def test_an_affine_step_has_parameters_for_every_class(weights, intercept):
 
 def test_the_list_of_steps_is_whole():
     """But the lines of labels, whose rows are (K, 2): tests/calibrators/test_multilabel.py has them in every form."""
-    assert {kind for step in STEPS for kind in map(type, step.walk())} == set(Step.__subclasses__()) - {LabelLines}
+    own = {kind for kind in Step.__subclasses__() if kind.__module__.startswith("refocal.")}
+    assert {kind for step in STEPS for kind in map(type, step.walk())} == own - {LabelLines}
 
 
 @pytest.mark.parametrize("n_knots", [1, 2, 3, 4, 5, 8, 13])

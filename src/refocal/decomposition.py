@@ -17,7 +17,7 @@ from refocal.errors import FitWarning, ParameterError
 from refocal.fitting.affine import folds
 from refocal.maps import log_softmax
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, mean
+from refocal.metrics.inputs import check_alone, check_level, mean
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.metrics.scores import log_loss_terms
 from refocal.rows import Predictions
@@ -82,6 +82,7 @@ def log_loss_decomposition(
     """
     name = "log_loss_decomposition"
     if isinstance(y_true, Predictions):
+        check_alone(y_true, name, logits=logits, sample_weight=sample_weight, ignore_index=ignore_index)
         checked = y_true if clusters is None else y_true.with_clusters(clusters)
     else:
         names = Arguments("logits", "y_true", "sample_weight")
@@ -156,7 +157,9 @@ def refined_log_loss(
     """
     name = "refined_log_loss"
     rows = y_true
-    if not isinstance(y_true, Predictions):
+    if isinstance(y_true, Predictions):
+        check_alone(y_true, name, probabilities=probabilities, sample_weight=sample_weight)
+    else:
         names = Arguments("probabilities", "y_true", "sample_weight")
         rows = read_rows(probabilities, y_true, input, names=names, function=name, weight=sample_weight)
     return _without_fit_warnings(rows, by, cv, seed).refinement
@@ -209,7 +212,9 @@ class RefinedStopping:
     def update(self, y_true: Any, logits: Any = None) -> bool:
         """Take in the validation set of an epoch, labels and logits or Predictions; whether it is the best so far."""
         rows = y_true
-        if not isinstance(y_true, Predictions):
+        if isinstance(y_true, Predictions):
+            check_alone(y_true, "RefinedStopping.update", logits=logits)
+        else:
             names = Arguments("logits", "y_true", "sample_weight")
             rows = read_rows(logits, y_true, "logits", names=names, function="RefinedStopping.update")
         parts = _without_fit_warnings(rows, self.by, self.cv, self.seed)

@@ -31,7 +31,7 @@ from refocal.errors import DataError
 from refocal.maps import focal, log_softmax
 from refocal.maps.row import softmax_row
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level
+from refocal.metrics.inputs import check_alone, check_level
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, read_rows
@@ -261,7 +261,9 @@ def _root(moments: NDArray[np.float64]) -> Vector:
 def _rows_of(y_true: Any, logits: Any, function: str) -> tuple[Predictions, NDArray[np.float64]]:
     """Checked rows and their logits in double precision."""
     rows = y_true
-    if not isinstance(y_true, Predictions):
+    if isinstance(y_true, Predictions):
+        check_alone(y_true, function, logits=logits)
+    else:
         names = Arguments("logits", "y_true", "sample_weight")
         rows = read_rows(logits, y_true, "logits", names=names, function=function)
     return rows, to_numpy(as_floating(rows.logits, "logits", function)[0]).astype(np.float64)

@@ -113,8 +113,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
-        if ignore_index is not None and isinstance(X, (Dataset, Predictions)):
-            raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
         for setting, each in getattr(self, "__dataclass_fields__", {}).items():
             if "check" in each.metadata:
                 each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
@@ -177,6 +175,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (3, True)
         """
         function = f"{type(self).__name__}.fit"
+        if ignore_index is not None and isinstance(X, (Dataset, Predictions)):
+            raise ParameterError("ignore_index", function, expected="given where the rows are opened", got="it here")
         if isinstance(X, Dataset):
             refuse_beside(
                 "X is a Dataset, which has its own", function, y=y, sample_weight=sample_weight, groups=groups

@@ -160,6 +160,7 @@ class MetricRows(NamedTuple):
     @classmethod
     def of(cls, record: Metric, rows: Predictions, **options: Any) -> MetricRows:
         """A metric measured on checked rows."""
+        record.check_classes(rows)
         summary = None if record.summary is None else record.summary(rows, **options)
         if record.terms is not None:
             terms = record.terms(rows)

@@ -38,6 +38,7 @@ from refocal.rows.labels import (
     IgnoreIndex,
     LabelRule,
     check_marks,
+    label_key,
     labelled_rows,
     raw_labels,
     resolve,
@@ -69,7 +70,7 @@ def read_probabilities(
     if isinstance(y_true, Predictions):
         more = {"probabilities": probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
         more["classes"] = class_names
-        _check_alone(y_true, function, **more)
+        check_alone(y_true, function, **more)
         rows = y_true.as_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, probabilities, sample_weight)
@@ -99,7 +100,7 @@ def read_log_probabilities(
     if isinstance(y_true, Predictions):
         more = {"log_probabilities": log_probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
         more["classes"] = class_names
-        _check_alone(y_true, function, **more)
+        check_alone(y_true, function, **more)
         rows = y_true.as_log_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
     given = (y_true, log_probabilities, sample_weight)
@@ -120,7 +121,7 @@ def read_log_probabilities(
     return probability_rows(rows.labels, values, rows.weight, "log-probabilities", clusters=rows.clusters)
 
 
-def _check_alone(rows: Predictions, function: str, **given: Any) -> None:
+def check_alone(rows: Predictions, function: str, **given: Any) -> None:
     """Refuse what Predictions have of their own, and Predictions of no rows."""
     for argument, value in given.items():
         is_empty = isinstance(value, tuple) and not value
@@ -198,6 +199,9 @@ def read(
     if class_names is not None and (names is None or is_binary):
         names = check_class_names(class_names, n_classes, function, "classes")
         whole_names = ()
+        if is_binary and [label_key(name) for name in names or ()] == [1, 0]:
+            expected = "0 and 1 in this order where there is one number per row, which is about the second class"
+            raise ParameterError("classes", function, expected=expected, got="1 and 0")
     elif class_names is not None:
         expected = f"left out where the columns of {argument} have names"
         raise ParameterError("classes", function, expected=expected, got="classes")

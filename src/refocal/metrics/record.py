@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector, to_numpy
-from refocal.errors import ParameterError
+from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import ErrorModel, Interval, IntervalForm, Summary
@@ -143,8 +143,15 @@ class Metric:
 
     def measure(self, rows: Predictions, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""
+        self.check_classes(rows)
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
         return value
+
+    def check_classes(self, rows: Predictions) -> None:
+        """Refuse rows of more classes where the metric is one of two."""
+        if self.two_classes and rows.n_classes != 2:
+            got = f"{rows.n_classes} classes"
+            raise ShapeError("probabilities", self.name, expected="of two classes", got=got)
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""

@@ -89,7 +89,7 @@ def read_rows(
         checked = in_order_of_numbers(checked)
     n_given = len(checked) if rows.kept is None else len(rows.kept)
     some = slice(None) if rows.kept is None else rows.kept
-    if groups:
+    if groups is not None and len(groups) > 0:
         columns = as_groups(groups, n_given, function)
         checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
     if clusters is not None:

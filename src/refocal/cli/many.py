@@ -117,7 +117,8 @@ def compare_many(
 
 def _print(comparison: refocal.evaluate.ManyComparison) -> None:
     """The table by the first metric, and what it rests on."""
-    tables = refocal.evaluate.many_tables
+    from refocal.evaluate import many_tables as tables
+
     table = tables.methods_table(comparison)
     dropped = tuple(name for name in table[0] if "interval" in name)
     print_table(tuple(table[0]), [tuple(row.values()) for row in table], dropped)

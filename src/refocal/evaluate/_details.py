@@ -80,7 +80,7 @@ def sum_decisions(rows: Predictions) -> Vector:
 
 def decision_table(shares: Vector) -> DecisionTable:
     """What `sum_decisions` summed, as shares of the weight."""
-    decided, right, promised = ([round(float(share), 6) for share in row] for row in shares)
+    decided, right, promised = ([float(f"{share:.12g}") for share in row] for row in shares)
     return DecisionTable(DECISION_THRESHOLDS.tolist(), decided, right, promised)
 
 

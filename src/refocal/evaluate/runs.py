@@ -117,8 +117,19 @@ def read_runs(
             place = files.validation if files.test is None else files.test
             second = read(place, **{**reading, **classes, **(test or {})}).in_order_of(first.class_names)
         else:
+            _check_whole_run(files.validation)
             first, second = split(first, seed=seed)
         yield Run(first, second, files.dataset, files.network, files.seed)
+
+
+def _check_whole_run(file: str) -> None:
+    """Refuse to split a file in half whose name says that it is one part of a run."""
+    part = re.split(r"[-_. ]", Path(file).stem.lower())[-1]
+    if part in (*VALIDATION_NAMES, *TEST_NAMES):
+        raise FormatError(
+            f"{file}: {part!r} says that it holds one part of a run. Pair the parts by a pattern such as "
+            "'{network}_{part}.npz', or by a table of runs."
+        )
 
 
 def found_runs(source: Any) -> list[RunFiles]:
@@ -159,7 +170,11 @@ def _records(file: Path) -> list[dict[str, str]]:
 def _of_table(records: Iterable[Mapping[str, Any]], folder: Path, where: str) -> list[RunFiles]:
     """The runs of a table, whose files lie beside it unless their paths are absolute."""
     runs = []
+    known = ("validation", "test", *FIELDS)
     for number, record in enumerate(records, 1):
+        unknown = [str(name) for name in record if name not in known]
+        if unknown:
+            raise FormatError(f"{where}: the columns must be among {', '.join(known)}. Got {unknown[0]!r} too.")
         if not _is_given(record.get("validation")):
             columns = ", ".join(map(str, record)) or "none"
             raise FormatError(f"{where}: row {number} must have a file in the column 'validation'; columns: {columns}.")

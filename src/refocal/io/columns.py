@@ -8,7 +8,6 @@ whole numbers, those whose probabilities sum to 1, and as many as a calibrator h
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -509,10 +508,17 @@ def _which(contents: Contents, columns: Sequence[str]) -> FormatError:
 
 
 def _counted(columns: list[str]) -> list[str]:
-    """Columns that are numbered from 0 or 1 in the order of their numbers, others as they are."""
-    prefix = columns[0].rstrip(string.digits)
-    counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
-    return next((each for each in counted if set(each) == set(columns)), columns)
+    """Columns that are numbered from 0 or 1 in the order of their numbers, however written; others as they are.
+
+    >>> _counted(["p_1.0", "p_0.0"]), _counted(["logit_02", "logit_00", "logit_01"]), _counted(["b1", "a0"])
+    (['p_0.0', 'p_1.0'], ['logit_00', 'logit_01', 'logit_02'], ['b1', 'a0'])
+    """
+    matches = [re.fullmatch(r"(.*?)(\d+(?:\.0*)?)", column) for column in columns]
+    if not all(matches) or len({match[1] for match in matches if match}) > 1:
+        return columns
+    number = {match[0]: int(match[2].partition(".")[0]) for match in matches if match}
+    is_counted = {*number.values()} in ({*range(len(columns))}, {*range(1, len(columns) + 1)})
+    return sorted(columns, key=lambda column: number[column]) if is_counted else columns
 
 
 def listed(names: Sequence[str]) -> str:

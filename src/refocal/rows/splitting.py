@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -142,6 +143,10 @@ def _ranks_of_times(time: Any, n_rows: int) -> Indices:
         raise DataError(
             "time", "split", expected="known of every row", got=f"none in row {int(np.argmax(texts == ''))}"
         )
+    are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in distinct.tolist())
+    if are_whole:  # nanoseconds have more digits than a float
+        _, rank = np.unique(np.array([int(text) for text in distinct.tolist()], dtype=object), return_inverse=True)
+        return np.asarray(rank[number])
     try:
         times = distinct.astype(np.float64)
     except ValueError:

@@ -57,7 +57,42 @@ def test_class_weights_of_a_model_at_its_minimum_are_found():
     low, high = loss.class_weight_interval
     assert (low < weight * 3 / weight.sum()).all()
     assert (high > weight * 3 / weight.sum()).all()
-    assert training_loss(labels, logits).gamma is None  # without weights no γ makes these rows stationary
+    assert training_loss(labels, logits).gamma.high < 1.0  # without weights another γ makes these rows stationary
+
+
+def scale_gradients(labels, logits, gammas):
+    """Differences of the focal loss between logits a little larger and a little smaller, for each γ."""
+    of_label = []
+    for scale in (1.0 - 1e-4, 1.0 + 1e-4):
+        scaled = scale * logits
+        log_q = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        of_label.append(log_q[np.arange(len(labels)), labels])
+    smaller, larger = ([-((1.0 - np.exp(q)) ** gamma * q).sum() for gamma in gammas] for q in of_label)
+    return np.subtract(larger, smaller)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 8])
+def test_cross_entropy_is_told_where_the_gradient_falls_before_it_rises(seed):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(3000, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    gammas = np.linspace(-0.9, 3.0, 391)
+    gradients = scale_gradients(labels, logits, gammas)
+    assert gradients[0] > 0.0 > gradients.min()
+    (rise,) = np.flatnonzero((gradients[:-1] <= 0.0) & (gradients[1:] > 0.0))
+    loss = training_loss(labels, logits)
+    assert loss.reason == ""
+    assert loss.gamma.value == pytest.approx(gammas[rise], abs=0.02)
+    assert -0.9 <= loss.gamma.low < 0.0 < loss.gamma.high < 0.5
+
+
+def test_an_interval_without_a_bound_below_ends_at_the_least_gamma_tried():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(200, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    loss = training_loss(labels, logits)
+    assert loss.gamma.low == -0.9
+    assert np.isfinite(loss.gamma.standard_error)
 
 
 def test_intervals_cover():

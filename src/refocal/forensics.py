@@ -122,9 +122,10 @@ def training_loss(
     """The γ of the focal loss, 0 for cross-entropy, that a network was trained with, from logits of training rows.
 
     γ is the one under which scaling the logits does not lower the loss of these rows; the interval is that of resampled
-    rows alone. A network that is not at a minimum on these very rows, as with weight decay or augmentation, has another
-    γ: on the five networks where it was told it was off by up to 0.8, mostly upwards, and one of four intervals missed
-    it (benchmarks/results/loss_forensics.md). Label smoothing is not told apart from γ.
+    rows alone, and a lower end of -0.9, the least γ tried, says that they do not bound it below. A network that is not
+    at a minimum on these very rows, as with weight decay or augmentation, has another γ: on the five networks where it
+    was told it was off by up to 0.8, mostly upwards, and one of four intervals missed it
+    (benchmarks/results/loss_forensics.md). Label smoothing is not told apart from γ.
 
     Parameters
     ----------
@@ -171,11 +172,15 @@ def training_loss(
     gamma = _root(pull.moments(weight[None]))[0] if class_weight is None else pull.weighted_root(weight)
     if class_weight is not None and math.isfinite(gamma):
         of_class = pull.class_weight(gamma, weight)
-    if not GAMMAS[0] < gamma < GAMMAS[-1]:
-        reason = f"no γ from {GAMMAS[0]:g} to {GAMMAS[-1]:g} makes the rows stationary"
+    if not math.isfinite(gamma):
+        reason = (
+            f"no γ was found from {GAMMAS[0]:g} to {GAMMAS[-1]:g} at which the gradient of the scale rises through 0"
+        )
         return TrainingLoss(None, None, None, n_wrong, reason)
     counts = np.random.default_rng(seed).multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)), size=n_resamples)
     replicates = _root(pull.moments(counts * (weight * of_class[rows.labels])))
+    # Replicates that smaller logits would help under every γ do not bound γ below: they count as the least γ tried.
+    replicates = np.maximum(replicates, GAMMAS[0])
     tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
     low, high = np.quantile(replicates, tails, method="inverted_cdf").tolist()
     finite = replicates[np.isfinite(replicates)]
@@ -223,7 +228,7 @@ class _Pull:
             of_row = weight * self.class_weight(gamma, weight)[self.labels]
             return float((of_row * self.factor(gamma)) @ self.scale)
 
-        every = 8  # of the grid: the moment crosses 0 once, and the rest is bisection
+        every = 8  # of the grid: each moment needs its class weights, and the rest is bisection
         grid = GAMMAS[::every]
         for low, high in itertools.pairwise(grid):
             if moment(low) <= 0.0 < moment(high):
@@ -246,16 +251,21 @@ class _Pull:
 
 
 def _root(moments: NDArray[np.float64]) -> Vector:
-    """The γ at which each row of moments (B, number of γ) rises above 0: infinite if none does."""
+    """The γ at which each row of moments (B, number of γ) first rises through 0.
+
+    A moment may be above 0 at the least γ, fall through 0 and rise again; it is the rise that counts. Without one the γ
+    is -∞ where the moment is above 0 for every γ, else ∞.
+    """
     is_above = moments > 0.0
-    after = np.argmax(is_above, axis=1)
+    rises = ~is_above[:, :-1] & is_above[:, 1:]
+    before = np.argmax(rises, axis=1)
     at = np.arange(len(moments))
-    before = np.maximum(after - 1, 0)
-    rise = moments[at, after] - moments[at, before]
-    share = np.where(rise > 0.0, -moments[at, before] / np.where(rise > 0.0, rise, 1.0), 0.0)
-    root = GAMMAS[before] + share * (GAMMAS[after] - GAMMAS[before])
-    root = np.where(after == 0, -np.inf, root)
-    return np.where(is_above.any(axis=1), root, np.inf)
+    lower = moments[at, before]
+    has_rise = rises.any(axis=1)
+    rise = np.where(has_rise, moments[at, before + 1] - lower, 1.0)
+    root = GAMMAS[before] - lower / rise * (GAMMAS[before + 1] - GAMMAS[before])
+    without = np.where(is_above.all(axis=1), -np.inf, np.inf)
+    return np.where(has_rise, root, without)
 
 
 def _rows_of(y_true: Any, logits: Any, function: str) -> tuple[Predictions, NDArray[np.float64]]:

@@ -12,7 +12,7 @@ from scipy.stats import wilcoxon
 from refocal import TemperatureScaling, metrics
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, ParameterError
-from refocal.evaluate import ManyComparison, Run, compare, compare_many, load_many
+from refocal.evaluate import ComparedMetric, ManyComparison, Run, RunScores, compare, compare_many, load_many
 from refocal.evaluate.many import by_chance
 from refocal.evaluate.many_tables import methods_table, networks_table, rank_sentence, sentence
 from refocal.io import Predictions
@@ -101,6 +101,32 @@ def test_an_accuracy_is_better_the_higher_it_is():
     assert last.difference.difference == pytest.approx(last.mean.mean - first.mean.mean)
     said = "By accuracy, none has the best mean rank on 6 networks; 1 of 1 other methods differ significantly from it."
     assert sentence(found) == said
+
+
+@pytest.mark.parametrize("best", [0.0, 1.0])
+def test_seeds_on_both_sides_of_the_target_do_not_cancel(best):
+    target = {"signed": True} if best == 0.0 else {"target": best}
+    metric = ComparedMetric("bias", "bias", **target)
+    runs = []
+    for network in "uvwxyz":
+        for seed, sign in (("1", 1), ("2", -1)):
+            values = {"none": best + 0.03 + 0.01 * sign, "bad": best + 0.3 * sign}
+            runs.append(RunScores("a", network, seed, 10, 10, 2, {"bias": values}))
+    titles = {"none": "none", "bad": "bad"}
+    compared = ManyComparison("", 0.95, "none", "run", ["none", "bad"], titles, [metric], runs, {}, {})
+    costs = compared.costs("bias")
+    np.testing.assert_allclose(costs["none"], 0.03)
+    np.testing.assert_allclose(costs["bad"], 0.3)
+    first, last = compared.table("bias")
+    assert (first.name, first.rank, first.win_rate.value) == ("none", 1.0, 1.0)
+    assert last.difference.difference == pytest.approx(0.27)
+    assert last.p_value == pytest.approx(2 / 2**6)  # all six networks say the same
+    assert last.mean.mean == pytest.approx(best)
+    (bold,) = [line for line in compared.to_latex().splitlines() if "textbf" in line]
+    assert bold.startswith("none")
+    bold_cells = [line.split("&")[2] for line in compared.to_latex(networks=True).splitlines() if "textbf" in line]
+    assert len(bold_cells) == 6
+    assert all("textbf" in cell for cell in bold_cells)  # the column of none
 
 
 def test_what_counts_as_independent_follows_from_the_numbers():

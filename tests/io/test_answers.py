@@ -36,6 +36,22 @@ def test_an_option_outside_the_top_k_gets_what_it_can_have_at_most():
     assert p[0, 0] == p[0, 1]
 
 
+def test_tokens_of_the_same_text_add():
+    entries = [("A", 0.5), ("A", 0.2), (" A", 0.1), ("B", 0.05)]
+    answer = [{"token": token, "logprob": math.log(p)} for token, p in entries]
+    # 0.15 is left for C and D: no more than the least token for each.
+    np.testing.assert_allclose(np.exp(option_log_p([answer], "ABCD")), [[0.8, 0.05, 0.05, 0.05]])
+    full = [{"token": token, "logprob": math.log(p)} for token, p in [("A", 0.5), ("A", 0.3), ("B", 0.18)]]
+    np.testing.assert_allclose(np.exp(option_log_p([full], "ABCD")), [[0.8, 0.18, 0.01, 0.01]])
+
+
+@pytest.mark.filterwarnings("error")
+def test_log_probabilities_of_next_to_nothing_stay_finite():
+    rows = option_log_p([{"A": -0.1, "B": -9999.0, " B": -9999.0, "C": -3.0}], "ABCD")
+    np.testing.assert_allclose(rows, [[-0.1, math.log(2.0) - 9999.0, -3.0, -9999.0]], rtol=1e-15)
+    assert option_log_p([{"A": -0.1, "B": -math.inf}], "AB").tolist() == [[-0.1, -math.inf]]
+
+
 def test_case_counts_for_letters_alone():
     tokens = {"Yes": math.log(0.5), " yes": math.log(0.2), "NO": math.log(0.2), "a": math.log(0.05)}
     np.testing.assert_allclose(np.exp(option_log_p([tokens], ["yes", "No"])), [[0.7, 0.2]])
@@ -89,6 +105,46 @@ def test_what_is_no_answer_is_refused():
         ("unlikely", 0.2),
         ("I am almost certain", 0.95),
         ("not likely", math.nan),
+        ("not very likely", math.nan),
+        ("I am not very confident", math.nan),
+        ("I'm not entirely certain", math.nan),
+        ("not at all certain", math.nan),
+        ("I can't be certain", math.nan),
+        ("I can’t be certain", math.nan),
+        ("I cannot be certain", math.nan),
+        ("I don't think that it is very likely", math.nan),
+        ("It is not Lyon, very likely Paris", 0.9),
+        ("not proven but likely", 0.7),
+        ("not certain; unlikely", 0.2),
+        ("I'm not sure", 0.4),
+        ("probably not", 0.25),
+        ("as likely as not", 0.5),
+        ("Confidence (0-100): 85", 0.85),
+        ("Confidence (0–100%): 85", 0.85),
+        ("Confidence (0-1): 0.85", 0.85),
+        ("Confidence in [0, 1]: 0.85", 0.85),
+        ("Confidence [1-10]: 8/10", 0.8),
+        ("Confidence level on a scale of 0 to 100: 85%", 0.85),
+        ("On a scale from 1 to 100, I would say 85", 0.85),
+        ("A number between 0 and 1: 0.85", 0.85),
+        ("Confidence (0-100): high", 0.85),
+        ("Confidence: 0-100%", math.nan),
+        ("80-90", 0.8),
+        ("I'm 95% confident that it is 7", 0.95),
+        ("95% certain. It happened in 44 BC", 0.95),
+        ("I am 90% sure; probability theory, chapter 3", 0.9),
+        ("I'm 95% confident that sales grew by 20%", 0.95),
+        ("The tax is 20%. Confidence: 0.9", 0.9),
+        ("Confidence: **90**. The tax is 20%", 0.9),
+        ('{"confidence_score": 0.9, "tax": "20%"}', 0.9),
+        ("The probability that it is 7 is 85%", 0.85),
+        (1e-5, 1e-5),
+        (np.float32(0.5), 0.5),
+        (np.int64(70), 0.7),
+        (-0.5, math.nan),
+        (math.inf, math.nan),
+        (math.nan, math.nan),
+        (True, math.nan),
         ("high", 0.85),
         ("150%", math.nan),
         ("12/0", math.nan),
@@ -111,6 +167,7 @@ def test_the_scale_is_that_of_all_answers():
     with pytest.raises(ParameterError, match="'scale' of stated_confidence"):
         stated_confidence(["1"], scale=0.0)
     assert len(stated_confidence([])) == 0
+    assert stated_confidence([1e-5, 0.5, math.inf]).tolist()[:2] == [1e-5, 0.5]
 
 
 def test_stated_confidences_can_be_calibrated():

@@ -233,13 +233,20 @@ class ManyComparison:
         return rows
 
     def costs(self, metric: str | None = None) -> dict[str, Vector]:
-        """For each method the metric of each network, a mean over seeds, such that lower is better."""
+        """For each method the metric of each network, a mean over seeds, such that lower is better.
+
+        Of a metric that is best at 0 or at a target it is the mean of each run's distance from there, so that runs that
+        are too high and too low do not cancel.
+        """
         compared = self.metric(metric)
-        rows = self.by_network(compared.name)
-        return {
-            method: np.asarray(compared.cost(np.array([row.methods[method].mean for row in rows])))
-            for method in self.methods
-        }
+        place = {network: i for i, network in enumerate(self.networks)}
+        network_of = np.array([place[run.dataset, run.network] for run in self.runs])
+        n_seeds = np.bincount(network_of)
+        costs = {}
+        for method in self.methods:
+            of_runs = compared.cost(np.array([run.values[compared.name][method] for run in self.runs]))
+            costs[method] = np.bincount(network_of, of_runs) / n_seeds
+        return costs
 
     def in_blocks(self, metric: str | None = None) -> dict[str, Vector]:
         """The same for what tests take for independent: means over the networks of each block."""

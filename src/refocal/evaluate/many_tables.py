@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from refocal.evaluate.many import ComparedMetric, ManyComparison, MethodOverRuns
+import numpy as np
+
+from refocal.evaluate.many import ManyComparison, MethodOverRuns
 from refocal.evaluate.ranks import SeedSpread
 from refocal.metrics import Interval, PairedDifference
 from refocal.metrics.record import Metric
@@ -135,6 +137,10 @@ def latex_of_methods(comparison: ManyComparison, metrics: Sequence[str] | None =
     """The methods in rows, the metrics in columns, with the mean rank and the win rate by the first metric."""
     chosen = [comparison.metric(name) for name in metrics] if metrics else comparison.metrics
     tables = {metric.name: {row.name: row for row in comparison.table(metric.name)} for metric in chosen}
+    costs = {
+        metric.name: {method: float(np.mean(values)) for method, values in comparison.costs(metric.name).items()}
+        for metric in chosen
+    }
     first = tables[chosen[0].name]
     heads = ["Method", *(latex_text(metric.record.heading) for metric in chosen), "Mean rank", "Win rate"]
     rows = []
@@ -142,7 +148,7 @@ def latex_of_methods(comparison: ManyComparison, metrics: Sequence[str] | None =
         cells = [latex_text(name)]
         for metric in chosen:
             row = tables[metric.name][name]
-            is_best = _is_best(metric, row.mean, [other.mean for other in tables[metric.name].values()])
+            is_best = _is_least(costs[metric.name][name], costs[metric.name].values())
             text = spread_text(metric.record, row.mean)
             cells.append(latex_cell(text, is_best, is_significant(row, comparison.level)))
         cells += [f"{first[name].rank:.2f}", f"{first[name].win_rate.value:.3f}"]
@@ -150,23 +156,25 @@ def latex_of_methods(comparison: ManyComparison, metrics: Sequence[str] | None =
     return booktabs("l" + "r" * (len(heads) - 1), heads, [rows])
 
 
-def _is_best(metric: ComparedMetric, spread: SeedSpread, spreads: Iterable[SeedSpread]) -> bool:
-    """Whether a mean is the best of several that are not all the same."""
-    costs = [float(metric.cost(other.mean)) for other in spreads]
-    return float(metric.cost(spread.mean)) == min(costs) < max(costs)
+def _is_least(cost: float, costs: Collection[float]) -> bool:
+    """Whether a cost is the least of several that are not all the same."""
+    return cost == min(costs) < max(costs)
 
 
 def latex_of_networks(comparison: ManyComparison, metrics: Sequence[str] | None = None) -> str:
     """The networks in rows, grouped by data set, the methods in columns, by one metric."""
     metric = comparison.metric(metrics[0] if metrics else None)
     heads = ["Data set", "Network", *(latex_text(method) for method in comparison.methods)]
+    costs = comparison.costs(metric.name)
+    place = {network: k for k, network in enumerate(comparison.networks)}
     groups = []
     for dataset, networks in groupby(comparison.by_network(metric.name), lambda row: row.dataset):
         lines = []
         for i, row in enumerate(networks):
             cells = [latex_text(dataset) if i == 0 else "", latex_text(row.network)]
-            for spread in row.methods.values():
-                is_best = _is_best(metric, spread, row.methods.values())
+            of_network = {method: float(costs[method][place[dataset, row.network]]) for method in row.methods}
+            for method, spread in row.methods.items():
+                is_best = _is_least(of_network[method], of_network.values())
                 cells.append(latex_cell(spread_text(metric.record, spread), is_best))
             lines.append(cells)
         groups.append(lines)

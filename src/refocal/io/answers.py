@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -87,17 +88,20 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
     rows = []
     for i, answer in enumerate(answers):
         tokens = _tokens_of(answer, place, i)
-        p = np.zeros(len(wanted))
-        for text, log_p in tokens.items():
+        # Sums of probabilities are taken in logarithms: servers write -9999 for next to nothing, which exp makes 0.
+        log_p = np.full(len(wanted), -np.inf)
+        outside = np.ones(len(wanted), dtype=bool)
+        for text, log_p_token in tokens:
             key = _key(text)
             if key in wanted:
-                p[wanted.index(key)] += math.exp(log_p)
-        outside = p == 0.0
+                option = wanted.index(key)
+                log_p[option] = np.logaddexp(log_p[option], log_p_token)
+                outside[option] = False
         if outside.any():
-            given = np.exp(list(tokens.values()))
-            left = max(1.0 - float(given.sum()), 1e-9)  # rounding leaves less than nothing
-            p[outside] = min(float(given.min()), left / int(outside.sum()))
-        rows.append(np.log(p))
+            given = np.array([log_p_token for _, log_p_token in tokens])
+            left = max(1.0 - float(np.exp(given).sum()), 1e-9)  # rounding leaves less than nothing
+            log_p[outside] = min(float(given.min()), math.log(left / int(outside.sum())))
+        rows.append(log_p)
     if not rows:
         raise DataError("answers", name, expected="at least one answer", got="none")
     return np.array(rows)
@@ -109,23 +113,23 @@ def _key(text: str) -> str:
     return stripped if len(stripped) == 1 else stripped.casefold()
 
 
-def _tokens_of(answer: Any, place: int, i: int) -> dict[str, float]:
-    """The tokens of an answer with their log-probabilities."""
+def _tokens_of(answer: Any, place: int, i: int) -> list[tuple[str, float]]:
+    """The tokens of an answer with their log-probabilities; different tokens may have the same text."""
     try:
         if isinstance(answer, Mapping) and ("choices" in answer or "response" in answer):
             body = answer.get("response", {}).get("body", answer)  # batches wrap the response
             log_p = body["choices"][0]["logprobs"]
             answer = log_p["content"][place]["top_logprobs"] if "content" in log_p else log_p["top_logprobs"][place]
         if isinstance(answer, Mapping):
-            tokens = {str(text): float(value) for text, value in answer.items()}
+            tokens = [(str(text), float(value)) for text, value in answer.items()]
         else:
-            tokens = {str(entry["token"]): float(entry["logprob"]) for entry in answer}
+            tokens = [(str(entry["token"]), float(entry["logprob"])) for entry in answer]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        tokens = {}
+        tokens = []
         got = f"{answer!r:.80} for answer {i} ({type(error).__name__}: {error})"
     else:
         got = f"{answer!r:.80} for answer {i}"
-    if not tokens or not all(value <= 1e-3 for value in tokens.values()):
+    if not tokens or not all(value <= 1e-3 for _, value in tokens):
         expected = "tokens with their log-probabilities, or responses with 'choices' that have 'logprobs'"
         raise DataError("answers", "option_log_p", expected=expected, got=got)
     return tokens
@@ -136,17 +140,27 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
 
     Percentages and fractions ("85 %", "8/10") are what they say. Other numbers are divided by `scale`, the number that
     means certain: by default 1 if no answer has a larger one, else 100. Without a number, words count ("very likely" is
-    0.9). Of several numbers the first after "confidence", "probability" or "certainty" counts, else the last; words
-    after "not" are not read. Models state few distinct values, too high ones, and often 1: calibrate them with
+    0.9); those after "not" in the same clause ("not very likely") are not read, and neither are the ends of a scale
+    ("(0-100)"). Of several numbers the one right after "confidence", "probability" or "certainty" counts; else a
+    percentage right before such a word or "sure"; else percentages before other numbers, of these the first after such
+    a word, or the last. Models state few distinct values, too high ones, and often 1: calibrate them with
     `AutoCalibration(input="probabilities")` against whether the answers were right.
 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
     array([0.85, 0.9 , 0.9 , 0.9 ,  nan, 0.7 ])
     """
-    texts = [answer if isinstance(answer, str) else str(answer) for answer in answers]
     if scale is not None:
         check_number(scale, "scale", "stated_confidence", above=0.0)
-    stated = [_number_in(text) for text in texts]
+    texts = []
+    stated: list[tuple[float, float | None]] = []
+    for answer in answers:
+        texts.append(str(answer))
+        if isinstance(answer, Real) and not isinstance(answer, bool):
+            # The text of a small number, 1e-05, is none that answers have.
+            number = float(answer)
+            stated.append((number if math.isfinite(number) else math.nan, None))
+        else:
+            stated.append(_number_in(texts[-1]))
     bare = [value for value, whole in stated if whole is None and not math.isnan(value)]
     usual = 100.0 if any(value > 1.0 for value in bare) else 1.0
     confidences = []
@@ -160,24 +174,60 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
 
 def _number_in(text: str) -> tuple[float, float | None]:
     """The number that states a confidence, and what it is a part of, where the text says so; NaN if there is none."""
+    text = _without_scales(text)
     pattern = r"(?<![\w.,-])(\d+(?:\.\d+)?|\.\d+)(?:\s*(%|percent\b)|\s*(?:/|out of)\s*(\d+))?(?![\w])"
     numbers = list(re.finditer(pattern, text, re.IGNORECASE))
     if not numbers:
         return math.nan, None
-    named = re.search(r"confiden\w*|probabilit\w*|certain\w*", text, re.IGNORECASE)
-    after = [number for number in numbers if named is not None and number.start() >= named.end()]
-    number = after[0] if after else numbers[-1]
+    number = _stating(numbers, text)
     whole = 100.0 if number[2] else float(number[3]) if number[3] else None
     if whole == 0.0:
         return math.nan, None
     return float(number[1]), whole
 
 
+def _without_scales(text: str) -> str:
+    """A text without the scales it names, whose ends are no answers: "(0-100)", "on a scale of 1 to 10"."""
+    number = r"\d+(?:\.\d+)?"
+    to = r"\s*%?\s*(?:-|–|—|to\b)\s*"
+    least = r"(?<![\w.,-])[01](?:\.0+)?"
+    largest = r"(?:1(?:\.0+)?|5|7|10|100)(?:\s*%|\s*percent\b)?"
+    end = r"(?!\w|\.\d)"
+    scales = [
+        rf"\bscale\s*(?:of|from|:)?\s*{number}{to}{number}\s*%?{end}",
+        rf"[(\[]\s*{least}(?:{to}|\s*,\s*){number}\s*[)\]]",
+        rf"{least}{to}{largest}{end}",
+        rf"\bbetween\s+{least}\s*%?\s+and\s+{largest}{end}",
+    ]
+    return re.sub("|".join(scales), " ", text, flags=re.IGNORECASE)
+
+
+def _stating(numbers: list[re.Match[str]], text: str) -> re.Match[str]:
+    """Which of the numbers of a text states the confidence."""
+    signs = r"[^\w.,;!?]*"  # as in "Confidence: **85**" and {"confidence": 85}
+    noun = r"(?:confidence|probability|certainty)(?:[\s_]+(?:level|score|rating|estimate))?"
+    right_before = re.compile(rf"{noun}{signs}(?:(?:is|of|was|at)\b{signs})?$", re.IGNORECASE)
+    for number in numbers:
+        if right_before.search(text[: number.start()]):
+            return number
+    percentages = [number for number in numbers if number[2]]
+    for number in percentages:
+        if re.match(r"\s*(?:confiden|probab|certain|sure\b|chance\b|likel)", text[number.end() :], re.IGNORECASE):
+            return number
+    candidates = percentages or numbers
+    named = re.search(r"confiden\w*|probabilit\w*|certain\w*", text, re.IGNORECASE)
+    after = [number for number in candidates if named is not None and number.start() >= named.end()]
+    return after[0] if after else candidates[-1]
+
+
 def _word_in(text: str) -> float:
     """What the longest phrase of probability in a text means; NaN if there is none."""
     known = sorted(WORDS, key=len, reverse=True)
-    lowered = text.lower()
+    lowered = text.lower().replace("’", "'")
+    # Up to five words may stand between: "I don't think that it is very likely". A comma or "but" ends the clause.
+    negation = re.compile(r"(?:\bnot|\bcannot|\bnever|n't)\s+(?:(?!(?:but|although|though|yet)\b)[\w']+\s+){0,5}$")
     for phrase in known:
-        if re.search(rf"(?<!not )(?<!n't )\b{phrase}\b", lowered):
-            return WORDS[phrase]
+        for match in re.finditer(rf"\b{phrase}\b", lowered):
+            if not negation.search(lowered[: match.start()]):
+                return WORDS[phrase]
     return math.nan

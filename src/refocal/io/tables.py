@@ -103,12 +103,9 @@ class TextTable(Table):
         converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
         longest_cell = 64  # bytes, so that one row always has room
         size = _bytes_of_a_block() // 4 + longest_cell * len(self.names)  # pyarrow reads 32 of this size ahead
-        # One thread: several would not know the numbers of the rows.
-        reading = reader.ReadOptions(use_threads=False, block_size=size)
-        is_plain = "://" not in self.where and not self.where.lower().endswith(".gz")
-        # pyarrow reads ahead in a thread. One that calls Python, for a file or an encoding of Python's, would abort a
-        # program that ends meanwhile, as after an error.
-        with arrow.OSFile(self.where) if is_plain else self._open() as file:
+        # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
+        reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
+        with self._open() as file:
             try:
                 batches = reader.open_csv(file, reading, parsing, converting)
                 while some := list(islice(batches, max(_bytes_of_a_block() // size, 1))):

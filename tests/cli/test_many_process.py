@@ -33,11 +33,14 @@ def test_a_process_of_its_own_prints_and_writes(tmp_path):
     assert r"\toprule" in (tmp_path / "many.tex").read_text()
 
 
-@pytest.mark.parametrize("name", ["val", "test", "net1_val", "net1-test"])
-def test_a_file_that_is_one_part_of_a_run_is_not_split(tmp_path, name):
-    save(tmp_path / f"{name}.npz", 0)
-    with pytest.raises(FormatError, match=r"one part of a run.*\{network\}_\{part\}"):
-        list(read_runs(tmp_path))
+@pytest.mark.parametrize("names", [("val", "test"), ("net1_val", "net1_test"), ("a-cal", "a-test")])
+def test_files_of_one_part_of_a_run_are_not_split(tmp_path, names):
+    for name in names:
+        save(tmp_path / f"{name}.npz", 0)
+    files = [tmp_path / f"{name}.npz" for name in names]
+    for source in (tmp_path, str(tmp_path / "*.npz"), files):
+        with pytest.raises(FormatError, match=r"test rows of a run.*\{network\}_\{part\}"):
+            list(read_runs(source))
 
 
 @pytest.mark.parametrize("column", ["Network", "model"])

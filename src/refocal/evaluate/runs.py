@@ -117,17 +117,17 @@ def read_runs(
             place = files.validation if files.test is None else files.test
             second = read(place, **{**reading, **classes, **(test or {})}).in_order_of(first.class_names)
         else:
-            _check_whole_run(files.validation)
             first, second = split(first, seed=seed)
         yield Run(first, second, files.dataset, files.network, files.seed)
 
 
-def _check_whole_run(file: str) -> None:
-    """Refuse to split a file in half whose name says that it is one part of a run."""
-    part = re.split(r"[-_. ]", Path(file).stem.lower())[-1]
-    if part in (*VALIDATION_NAMES, *TEST_NAMES):
+def _check_whole_runs(runs: list[RunFiles]) -> None:
+    """Refuse files to be split in half whose names say that some are validation rows and others test rows."""
+    whole = {re.split(r"[-_. ]", Path(run.validation).stem.lower())[-1]: run for run in runs if run.test is None}
+    if {*whole} & {*VALIDATION_NAMES} and {*whole} & {*TEST_NAMES}:
+        file = next(run.validation for part, run in whole.items() if part in TEST_NAMES)
         raise FormatError(
-            f"{file}: {part!r} says that it holds one part of a run. Pair the parts by a pattern such as "
+            f"{file}: its name says that it holds the test rows of a run. Pair the parts by a pattern such as "
             "'{network}_{part}.npz', or by a table of runs."
         )
 
@@ -136,12 +136,15 @@ def found_runs(source: Any) -> list[RunFiles]:
     """The files of the runs, of which nothing is read yet."""
     if isinstance(source, (str, os.PathLike)):
         place = os.fspath(source)
+        is_file_of_runs = ending_of(place) in (".csv", ".tsv") and Path(place).is_file()
         if Path(place).is_dir():
             runs = _of_folder(Path(place))
-        elif ending_of(place) in (".csv", ".tsv") and Path(place).is_file():
+        elif is_file_of_runs:
             runs = _of_table(_records(Path(place)), Path(place).parent, place)
         else:
             runs = _of_pattern(place)
+        if not is_file_of_runs and not (Path(place) / LIST_OF_RUNS).is_file():
+            _check_whole_runs(runs)
         if not runs:
             raise FormatError(f"{place}: no runs; give a table of runs, a folder, or a pattern that files match.")
     elif hasattr(source, "to_dict") and hasattr(source, "columns"):
@@ -152,6 +155,8 @@ def found_runs(source: Any) -> list[RunFiles]:
             runs = _of_table(entries, Path(), "the table of runs")
         else:
             runs = [run for entry in entries for run in found_runs(entry)]
+            if all(isinstance(entry, (str, os.PathLike)) for entry in entries):
+                _check_whole_runs(runs)
     else:
         expected = "a path, a pattern, a folder, a table, or a list of Run"
         raise ParameterError("runs", "read_runs", expected=expected, got=type(source).__name__)
@@ -172,12 +177,12 @@ def _of_table(records: Iterable[Mapping[str, Any]], folder: Path, where: str) ->
     runs = []
     known = ("validation", "test", *FIELDS)
     for number, record in enumerate(records, 1):
-        unknown = [str(name) for name in record if name not in known]
-        if unknown:
-            raise FormatError(f"{where}: the columns must be among {', '.join(known)}. Got {unknown[0]!r} too.")
         if not _is_given(record.get("validation")):
             columns = ", ".join(map(str, record)) or "none"
             raise FormatError(f"{where}: row {number} must have a file in the column 'validation'; columns: {columns}.")
+        unknown = [str(name) for name in record if name not in known]
+        if unknown:
+            raise FormatError(f"{where}: the columns must be among {', '.join(known)}. Got {unknown[0]!r} too.")
         test = record.get("test")
         validation = str(folder / str(record["validation"]))
         said = {name: str(record[name]) for name in FIELDS if _is_given(record.get(name))}

@@ -215,7 +215,7 @@ def _stating(numbers: list[re.Match[str]], text: str) -> re.Match[str]:
         if re.match(r"\s*(?:confiden|probab|certain|sure\b|chance\b|likel)", text[number.end() :], re.IGNORECASE):
             return number
     candidates = percentages or numbers
-    named = re.search(r"confiden\w*|probabilit\w*|certain\w*", text, re.IGNORECASE)
+    named = re.search(r"confiden\w*|probab\w*|certain\w*", text, re.IGNORECASE)
     after = [number for number in candidates if named is not None and number.start() >= named.end()]
     return after[0] if after else candidates[-1]
 

@@ -5,11 +5,14 @@ pyarrow reads Parquet, and text much faster than Python's own modules, which do 
 
 from __future__ import annotations
 
+import atexit
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
@@ -46,6 +49,16 @@ class ParquetTable(Table):
     def _parquet(self) -> Any:
         parquet = need("pyarrow.parquet", "parquet", "Reading .parquet")
         return parquet.ParquetFile(self._open() if "://" in self.where else self.where)
+
+
+@cache
+def _wait_for_pyarrow_at_exit() -> None:
+    """Let the threads that read ahead end before the interpreter does.
+
+    They call Python, and an interpreter that is ending aborts the program then: as after an error within a file.
+    """
+    seconds = 0.1
+    atexit.register(time.sleep, seconds)
 
 
 class TextTable(Table):
@@ -105,6 +118,7 @@ class TextTable(Table):
         size = _bytes_of_a_block() // 4 + longest_cell * len(self.names)  # pyarrow reads 32 of this size ahead
         # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
         reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
+        _wait_for_pyarrow_at_exit()
         with self._open() as file:
             try:
                 batches = reader.open_csv(file, reading, parsing, converting)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refocal.calibrators import TemperatureScaling
-from refocal.decomposition import log_loss_decomposition
+from refocal.decomposition import log_loss_decomposition, refined_log_loss
 from refocal.errors import LabelError, ParameterError
 from refocal.io import Predictions
 from refocal.maps import inverse_focal, log_softmax
@@ -123,3 +123,8 @@ def test_clusters_of_predictions_are_those_of_arguments():
     assert log_loss_decomposition(rows.with_clusters(clusters), by="temperature") == of_arguments
     assert log_loss_decomposition(rows, by="temperature", clusters=clusters) == of_arguments
     assert log_loss_decomposition(rows, by="temperature") != of_arguments
+
+
+def test_a_calibrator_of_probabilities_is_refused_by_its_own_name():
+    with pytest.raises(ParameterError, match="'by' of log_loss_decomposition must be a calibrator of logits"):
+        refined_log_loss(LABELS[:100], LOGITS[:100], input="logits", by=TemperatureScaling(input="probabilities"))

@@ -95,6 +95,8 @@ def log_loss_decomposition(
     if not isinstance(calibrator, Calibrator):
         words = ", ".join(repr(word) for word in BY)
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
+    if calibrator.input == "probabilities":
+        raise ParameterError("by", name, expected="a calibrator of logits, which it is given", got=repr(by))
     n_clusters = None if checked.clusters is None else len(np.unique(checked.clusters))
     check_integer(cv, "cv", name, least=2, most=len(rows) if n_clusters is None else n_clusters)
     check_level(level, name)

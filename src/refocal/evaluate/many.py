@@ -38,7 +38,7 @@ from refocal.evaluate.statements import holm
 from refocal.metrics import Interval, PairedDifference
 from refocal.metrics.inputs import check_level
 from refocal.metrics.record import Metric
-from refocal.metrics.records import METRICS
+from refocal.metrics.records import METRICS, unknown_function
 from refocal.rows import Predictions
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ComparedMetric:
         known = METRICS.get(self.name)
         if known is not None and ComparedMetric.of(known) == self:
             return known
-        return Metric.of_function(_unknown, **asdict(self))
+        return Metric.of_function(unknown_function, **asdict(self))
 
     def cost(self, values: Any) -> Any:
         """What is lower for better values: of a metric that is best at a target, the distance from there."""
@@ -100,10 +100,6 @@ class ComparedMetric:
     def is_cost(self) -> bool:
         """Whether `cost` keeps the sign."""
         return self.lower_is_better or self.signed or self.target is not None
-
-
-def _unknown(*_: Any) -> float:
-    raise NotImplementedError("The function of this metric is not known here.")
 
 
 @dataclass(frozen=True)

@@ -140,10 +140,10 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
 
     Percentages and fractions ("85 %", "8/10") are what they say. Other numbers are divided by `scale`, the number that
     means certain: by default 1 if no answer has a larger one, else 100. Without a number, words count ("very likely" is
-    0.9); those after "not" in the same clause ("not very likely") are not read, and neither are the ends of a scale
-    ("(0-100)"). Of several numbers the one right after "confidence", "probability" or "certainty" counts; else a
-    percentage right before such a word or "sure"; else percentages before other numbers, of these the first after such
-    a word, or the last. Models state few distinct values, too high ones, and often 1: calibrate them with
+    0.9); those after "not" in the same clause ("not very likely", "not 100% sure") are not read, and neither are the
+    ends of a scale ("(0-100)"). Of several numbers the one right after "confidence", "probability" or "certainty"
+    counts; else a percentage right before such a word or "sure"; else percentages before other numbers, of these the
+    first after such a word, or the last. Models state few distinct values, too high ones, and often 1: calibrate them with
     `AutoCalibration(input="probabilities")` against whether the answers were right.
 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
@@ -176,7 +176,10 @@ def _number_in(text: str) -> tuple[float, float | None]:
     """The number that states a confidence, and what it is a part of, where the text says so; NaN if there is none."""
     text = _without_scales(text)
     pattern = r"(?<![\w.,-])(\d+(?:\.\d+)?|\.\d+)(?:\s*(%|percent\b)|\s*(?:/|out of)\s*(\d+))?(?![\w])"
-    numbers = list(re.finditer(pattern, text, re.IGNORECASE))
+    denied = re.compile(r"(?:\b(?:not|never|cannot)|n't)\s+(?:\w+\s+)?$", re.IGNORECASE)  # "not 100% sure"
+    numbers = [
+        number for number in re.finditer(pattern, text, re.IGNORECASE) if not denied.search(text[: number.start()])
+    ]
     if not numbers:
         return math.nan, None
     number = _stating(numbers, text)

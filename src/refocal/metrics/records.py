@@ -68,11 +68,12 @@ def as_metric(metric: Any, function: str, argument: str = "metric") -> Metric:
 def shown_as(name: str) -> Metric:
     """The record of a measure of an evaluation; of one that is not known here, such as a function, its name alone."""
     known = METRICS.get(name)
-    return Metric.of_function(_is_unknown, name) if known is None else known
+    return Metric.of_function(unknown_function, name) if known is None else known
 
 
-def _is_unknown(*_: Any) -> float:
-    raise NotImplementedError("The function of this measure is not known here.")
+def unknown_function(*_: Any) -> float:
+    """What a record that was read from a file has in the place of its function."""
+    raise NotImplementedError("The function of this metric is not known here.")
 
 
 def record_of_function(function: Any) -> Metric | None:

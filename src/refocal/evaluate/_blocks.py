@@ -33,7 +33,8 @@ from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import ClusterNoise, InfluenceSummary, InvertedError, positive_ends, share_ends
+from refocal.metrics.intervals import InfluenceSummary, positive_ends, share_ends
+from refocal.metrics.inverted_error import ClusterNoise, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid

@@ -27,7 +27,7 @@ from refocal.metrics.bins import (
 from refocal.metrics.column_bins import can_count, column_bins
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import read_probabilities, row_sums
-from refocal.metrics.intervals import ErrorModel, InvertedError, smoothed
+from refocal.metrics.inverted_error import ErrorModel, InvertedError, smoothed
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex

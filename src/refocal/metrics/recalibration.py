@@ -26,7 +26,8 @@ from refocal.errors import DataError
 from refocal.metrics.bins import bins_of
 from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import check_level
-from refocal.metrics.intervals import ErrorModel, effective_rows, number_of
+from refocal.metrics.intervals import effective_rows, number_of
+from refocal.metrics.inverted_error import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.metrics.two_classes import SHOWN, by_influence, read_two_classes
 from refocal.rows import Predictions

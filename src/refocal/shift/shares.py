@@ -142,36 +142,62 @@ def adapt(
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     old = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
-    names = tuple(str(name) for name in calibrator.classes_)
+    request = _Request(function, costs, level, seed)
     if shares is not None:
         new = _as_shares(shares, "shares", calibrator, function)
-        adapted = _adapted(calibrator, old, new)
-        performance = None
-        n_rows = 0
-        if rows is not None:
-            log_p = log_probabilities(adapted, rows, function)
-            n_rows = len(log_p)
-            weight = weight_of_unlabelled(rows, function)
-            performance = performance_of(log_p, _rows_of_fit(calibrator), costs, level, seed, weight=weight)
-        known = tuple(new.tolist())
-        result = Adaptation(
-            classes=names,
-            shares_of_fit=tuple(old.tolist()),
-            shares=known,
-            low=known,
-            high=known,
-            level=level,
-            n_rows=n_rows,
-            performance=performance,
-            label_shift=None,
-        )
-        return adapted, result
+        return _adapt_to_known(calibrator, rows, old, new, request)
     if rows is None:
         expected = "rows without labels, or give the new shares with shares="
         raise ParameterError("rows", function, expected=expected, got="neither")
-    rng = np.random.default_rng(seed)
-    log_p = log_probabilities(calibrator, rows, function)
-    weight = effective_weight(weight_of_unlabelled(rows, function), len(log_p))
+    return _adapt_to_rows(calibrator, rows, fit_rows, old, force, request)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked of a result, besides the shares."""
+
+    function: str
+    """As errors and warnings call it."""
+    costs: Any
+    level: float
+    seed: int
+
+
+def _adapt_to_known(
+    calibrator: Calibrator, rows: Any, old: Vector, new: Vector, request: _Request
+) -> tuple[Calibrator, Adaptation]:
+    """The calibrator for new shares that are known, and its performance on rows if there are any."""
+    adapted = _adapted(calibrator, old, new)
+    performance = None
+    n_rows = 0
+    if rows is not None:
+        log_p = log_probabilities(adapted, rows, request.function)
+        n_rows = len(log_p)
+        weight = weight_of_unlabelled(rows, request.function)
+        n_fit = _rows_of_fit(calibrator)
+        performance = performance_of(log_p, n_fit, request.costs, request.level, request.seed, weight=weight)
+    shares = tuple(new.tolist())
+    result = Adaptation(
+        classes=_names(calibrator),
+        shares_of_fit=tuple(old.tolist()),
+        shares=shares,
+        low=shares,
+        high=shares,
+        level=request.level,
+        n_rows=n_rows,
+        performance=performance,
+        label_shift=None,
+    )
+    return adapted, result
+
+
+def _adapt_to_rows(
+    calibrator: Calibrator, rows: Any, fit_rows: Predictions | None, old: Vector, force: bool, request: _Request
+) -> tuple[Calibrator, Adaptation]:
+    """The calibrator for the shares that rows without labels are evidence for."""
+    rng = np.random.default_rng(request.seed)
+    log_p = log_probabilities(calibrator, rows, request.function)
+    weight = effective_weight(weight_of_unlabelled(rows, request.function), len(log_p))
     p = np.exp(log_p)
     n_fit = _rows_of_fit(calibrator)
     likeliest = likely_shares(p, old, weight)
@@ -179,36 +205,48 @@ def adapt(
     new = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
-        reference = np.exp(log_probabilities(calibrator, fit_rows, function))
-        labels = labels_of(calibrator, fit_rows, function)
+        reference = np.exp(log_probabilities(calibrator, fit_rows, request.function))
+        labels = labels_of(calibrator, fit_rows, request.function)
         test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
-    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, level, rng)
-    refused = ""
-    adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
-    if test is not None and test.rejects and not force:
-        refused = (
-            f"new class shares do not explain the new scores (p = {test.p_value:.3g}): something else has changed, and "
-            "adapting could do harm. Label some rows, or say force=True."
-        )
+    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, request.level, rng)
+    refused = "" if test is None or force else _refusal(test)
+    if refused:
+        warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
         adapted = calibrator
-        warn(InputWarning(f"the calibrator is unchanged: {refused}", function=function))
-    used = np.log(p) if refused else np.log(softmax(log_p + np.log(new / old)))
-    belief = None if refused else _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
-    performance = performance_of(used, n_fit, costs, level, seed, belief, weight)
+        used = log_p
+        belief = None
+    else:
+        adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
+        used = np.log(softmax(log_p + np.log(new / old)))
+        belief = _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
     result = Adaptation(
-        classes=names,
+        classes=_names(calibrator),
         shares_of_fit=tuple(old.tolist()),
         shares=tuple(new.tolist()),
         low=tuple(np.minimum(low, new).tolist()),
         high=tuple(np.maximum(high, new).tolist()),
-        level=level,
+        level=request.level,
         n_rows=len(p),
-        performance=performance,
+        performance=performance_of(used, n_fit, request.costs, request.level, request.seed, belief, weight),
         label_shift=test,
         evidence=evidence,
         refused=refused,
     )
     return adapted, result
+
+
+def _refusal(test: LabelShiftTest) -> str:
+    """Why the calibrator stays as it was; empty where label shift is not rejected."""
+    if not test.rejects:
+        return ""
+    return (
+        f"new class shares do not explain the new scores (p = {test.p_value:.3g}): something else has changed, and "
+        "adapting could do harm. Label some rows, or say force=True."
+    )
+
+
+def _names(calibrator: Calibrator) -> tuple[str, ...]:
+    return tuple(str(name) for name in calibrator.classes_)
 
 
 @dataclass(frozen=True)

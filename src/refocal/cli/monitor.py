@@ -144,7 +144,7 @@ def monitor(
     """
     rows = [*(batches or []), *(outcomes or [])]
     read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
-    for file in (state, refocal.monitor.monitor.waiting_file(state)):
+    for file in (state, refocal.monitor.waiting.waiting_file(state)):
         guard_output(file, rows, argument="state", **read)
     if output is not None:
         guard_output(output, rows, **read)
@@ -247,7 +247,7 @@ def _backtest(
     calibrator: Path | None,
 ) -> None:
     """Compare policies on past batches, and say which one is recommended."""
-    from refocal.monitor.history import in_order
+    from refocal.monitor.periods import in_order
 
     if not files:
         raise UsageError("--backtest needs past batches with labels.")

@@ -30,16 +30,8 @@ from refocal._validation import (
 )
 from refocal.errors import DataError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order
-from refocal.rows.labels import (
-    LabelMap,
-    LabelRule,
-    are_marks,
-    label_key,
-    missing_label,
-    order_with_positive,
-    raw_labels,
-    sorted_classes,
-)
+from refocal.rows.labels import LabelMap, LabelRule, are_marks, label_key, missing_label, raw_labels, sorted_classes
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 

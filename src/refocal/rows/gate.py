@@ -26,10 +26,10 @@ from refocal.rows.labels import (
     label_key,
     labelled_rows,
     order_of_numbers,
-    order_with_positive,
     raw_labels,
     resolve,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores

@@ -37,10 +37,10 @@ from refocal.rows.labels import (
     label_key,
     missing_label,
     order_of_numbers,
-    order_with_positive,
     raw_labels,
     sorted_classes,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 

@@ -18,8 +18,8 @@ from scipy.special import expit, logit
 from refocal.metrics.intervals import share_interval
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.evidence import BatchTest
-from refocal.monitor.history import ScoreScale, log_odds_of, stream_sums
 from refocal.monitor.independent import Wealth, log_ratios
+from refocal.monitor.period_sums import ScoreScale, log_odds_of, stream_sums
 from refocal.rows.predictions import probability_rows
 
 RESULTS = Path(__file__).parent / "results" / "monitor_false_alarms.md"

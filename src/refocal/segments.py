@@ -27,11 +27,12 @@ from refocal._arrays import Flags, Indices, Matrix, Vector
 from refocal._groups import MISSING, names_of_column
 from refocal._validation import check_integer, number_of_text
 from refocal.errors import ParameterError, ShapeError
+from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level
-from refocal.metrics.intervals import Interval, exact_interval_of_shift, number_of
-from refocal.metrics.recalibration import fit_logistic, log_odds_of, sigmoid
+from refocal.metrics.intervals import Interval, number_of
+from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
 

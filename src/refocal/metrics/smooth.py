@@ -14,7 +14,7 @@ from refocal._arrays import Flags, Vector
 from refocal._validation import check_number
 from refocal.metrics.bins import Bins, bins_of, isotonic_fit, rank
 from refocal.metrics.inputs import mean, read_probabilities
-from refocal.metrics.intervals import ErrorModel
+from refocal.metrics.inverted_error import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
 from refocal.metrics.scores import murphy
 from refocal.rows import Predictions

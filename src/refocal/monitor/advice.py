@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from refocal.monitor.history import History, Period, WindowSummary, summary_of
+from refocal.monitor.history import History
+from refocal.monitor.period_sums import Period, WindowSummary, summary_of
 
 
 class Advice(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -71,6 +71,27 @@ def _text_key(text: str) -> LabelKey:
     if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
         return int(text.partition(".")[0])
     return {"true": "True", "false": "False"}.get(text.lower(), text)
+
+
+def number_keys(names: Iterable[Any]) -> list[LabelKey]:
+    """The keys of the names of columns, of which False and True are the numbers 0 and 1.
+
+    >>> number_keys(["True", "False"]), number_keys(["p", "true"])
+    ([1, 0], ['p', 1])
+    """
+    return [BOOLEAN_NUMBERS.get(str(key), key) for key in map(label_key, names)]
+
+
+def order_of_numbers(names: Sequence[Any] | None) -> list[int] | None:
+    """The positions of the columns called 0 … C-1, or False and True, among names; None if they are called otherwise.
+
+    >>> order_of_numbers(["2", "0", "1"]), order_of_numbers(["True", "False"]), order_of_numbers(["cat", "dog"])
+    ([1, 2, 0], [1, 0], None)
+    """
+    keys = number_keys(names or ())
+    if not keys or {*keys} != {*range(len(keys))}:
+        return None
+    return [keys.index(number) for number in range(len(keys))]
 
 
 class RawLabels(NamedTuple):
@@ -141,6 +162,13 @@ class LabelMap:
         if whole is None or not 0 <= whole - self.first_label < self.n_classes:
             return -1
         return whole - self.first_label
+
+    def reordered(self, order: Sequence[int]) -> LabelMap:
+        """The map to the same columns in another order; `order` has their present positions."""
+        if self.columns is None:
+            return self
+        position = {column: i for i, column in enumerate(order)}
+        return replace(self, columns={key: position[column] for key, column in self.columns.items()})
 
     def numbers(self, values: Array) -> Indices:
         """The column of each label, as a NumPy array of the same shape; -1 where a label has none."""

@@ -99,7 +99,7 @@ SAME_ROWS_REMARK = (
 
 def division_notes(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     """How validation and test rows were divided, and what they may have in common."""
-    notes = {}
+    notes: dict[str, str] = {}
     shared = shared_clusters(validation, test)
     if shared:
         warn(f"compare: {shared}", FitWarning)

@@ -232,5 +232,5 @@ def test_groups_that_the_fit_has_not_seen_are_an_error_that_leaves_no_file(refoc
     code, _, err = refocal("apply", "c.json", "other.csv", "-o", "probs")
     assert code == 1
     assert "They were written to probs." in err
-    code, out, _ = refocal("apply", "c.json", "rows.csv", "-o", "p.csv")
+    code, _, _ = refocal("apply", "c.json", "rows.csv", "-o", "p.csv")
     assert (code, (folder / "p.csv").exists()) == (0, True)

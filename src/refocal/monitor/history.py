@@ -12,6 +12,7 @@ import copy
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from refocal.errors import FormatError
 from refocal.monitor.evidence import BatchTest
@@ -20,10 +21,8 @@ from refocal.monitor.period_sums import Period, ScoreScale, expected_of, log_odd
 from refocal.monitor.periods import Key, in_order
 from refocal.rows import Predictions
 
-# The number of periods kept individually.
-MOST_OPEN = 60
-
 LARGEST_LOG_E = 700.0
+"""Whose exponential is a float."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,9 @@ class Entry:
 @dataclass
 class History:
     """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
+
+    most_open: ClassVar[int] = 60
+    """The number of periods that are kept one by one."""
 
     independent: bool = False
     periods: list[Period] = field(default_factory=list)
@@ -114,7 +116,7 @@ class History:
                 continue  # of long ago: it counts in the sums
             if known.n >= enough * (known.n + waiting.get(key, 0)):
                 self._enter(known, len(rows), alpha)
-        while len(self.periods) > MOST_OPEN:
+        while len(self.periods) > self.most_open:
             self._close(alpha)
 
     def _kept(self, key: Key) -> Period | None:
@@ -165,7 +167,7 @@ class History:
     def _note(self, key: Key, alpha: float) -> None:
         """Keep the evidence after a period, and the alarm if it is one; an alarm is never changed."""
         log_e = self.log_e
-        self.path = [*self.path, Entry(str(key), log_e, self.n_entered)][-MOST_OPEN:]
+        self.path = [*self.path, Entry(str(key), log_e, self.n_entered)][-self.most_open :]
         if log_e < -math.log(alpha) or self.open_alarm is not None:
             return
         moved = [self.wealth.moved()]
@@ -198,7 +200,7 @@ class History:
             self._put(period)
         scales = (self.scale, other.scale)
         self.scale = ScoreScale(*(sum(getattr(scale, name) for scale in scales) for name in ("n", "total", "squares")))
-        if is_whole and len(self.periods) <= MOST_OPEN:
+        if is_whole and len(self.periods) <= self.most_open:
             self._replay(alpha)
         else:
             self.test = other.test if is_new else own[0].averaged(other.test)
@@ -206,10 +208,10 @@ class History:
             self.n_entered = own[2] + other.n_entered
             self.before = copy.deepcopy(self.test)
             self.last = None
-            self.path = (other.path if is_new else self.path)[-MOST_OPEN:]
+            self.path = (other.path if is_new else self.path)[-self.most_open :]
             if self.periods:
                 self._note(self.periods[-1].first, alpha)
-            while len(self.periods) > MOST_OPEN:
+            while len(self.periods) > self.most_open:
                 self._close(alpha)
 
     def _replay(self, alpha: float) -> None:

@@ -32,7 +32,7 @@ from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level
 from refocal.metrics.intervals import Interval, number_of
-from refocal.metrics.recalibration import fit_logistic, log_odds_of, sigmoid
+from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
 

@@ -217,3 +217,31 @@ def test_bytes_are_text_in_utf_8():
     assert fitted.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
     with pytest.raises(LabelError, match=r"'y' of TemperatureScaling.fit must be text in UTF-8"):
         TemperatureScaling().fit(logits, np.array([b"\xff", b"a"])[labels])
+
+
+@pytest.mark.parametrize("names", [("True", "False"), ("p_true", "p_false"), ("1", "0")])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_columns_of_truths_are_in_the_order_of_truths_wherever_they_come_from(names, suffix, tmp_path):
+    p = np.array([0.9, 0.8, 0.3, 0.6])
+    truths = [True, True, False, True]
+    bias = p.mean() - 0.75
+    frame = pd.DataFrame({names[0]: p, names[1]: 1.0 - p})
+    path = tmp_path / f"rows.{suffix}"
+    written = frame.assign(label=truths)
+    if suffix == "csv":
+        written.to_csv(path, index=False)
+    elif suffix == "parquet":
+        written.to_parquet(path)
+    else:
+        written.to_json(path, orient="records", lines=True)
+
+    rows = read(path, input="probabilities")
+    in_blocks = open_rows(path, input="probabilities")
+    opposite = read(path, input="probabilities", positive_label=False)
+
+    assert metrics.mean_bias(truths, frame) == pytest.approx(bias)
+    assert metrics.mean_bias(rows) == pytest.approx(bias)
+    assert metrics.mean_bias(opposite) == pytest.approx(-bias)
+    assert rows.labels.tolist() == [1, 1, 0, 1]
+    calibrator = TemperatureScaling(input="probabilities").fit(in_blocks)
+    assert [str(name).lower() for name in calibrator.classes_] == [str(name).lower() for name in rows.classes]

@@ -32,10 +32,10 @@ from refocal.evaluate.evaluation import (
 from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.intervals import Interval
-from refocal.metrics.recalibration import curve_of_rows
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions

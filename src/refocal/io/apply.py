@@ -276,6 +276,9 @@ def open_application(
     of_labels = os.fspath(reading.labels) if reading.labels else None
     groups = group_columns(calibrator)
     is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
+    if is_folder and target.exists() and not target.is_dir():  # a file, a pipe or a device
+        expected = f"a folder, or a file that ends in {' or '.join((*ARRAYS, *TABLES))}"
+        raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     several_labels = isinstance(calibrator, MultiLabelCalibration)
     values = reading.values

@@ -12,6 +12,7 @@ from inspect import ismodule as _ismodule
 from refocal.metrics.bias_interval import *
 from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
+from refocal.metrics.calibration_curve import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
 from refocal.metrics.judged import *

@@ -46,7 +46,8 @@ from refocal.monitor.waiting import (
 )
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
-from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import LabelRule, label_key, order_of_numbers, raw_labels, resolve
 from refocal.rows.scores import as_scores, column_names
 
 
@@ -185,7 +186,11 @@ class CalibrationMonitor:
                 warn(InputWarning("an empty batch was ignored.", function=function))
                 return 0
             columns = column_names(probabilities) if p.ndim == 2 else None
-            p, names = self._in_order(p, columns, function)
+            order = None if columns is None else order_of_numbers(names_of_columns(columns)[0])
+            if columns is not None and order is not None:
+                p = p[:, order]
+                columns = tuple(columns[i] for i in order)
+            names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
@@ -531,20 +536,15 @@ class CalibrationMonitor:
         counted = tuple(str(i) for i in range(self.n_classes or 0))
         return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
 
-    def _in_order(self, p: Any, columns: tuple[Any, ...] | None, function: str) -> tuple[Any, tuple[str, ...] | None]:
-        """A batch and the names of its columns, which are those of all batches in their order; None if it has none.
-
-        Columns called 0 … C-1 are put into the order of these numbers.
-        """
+    def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+        """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
         names = None
         if columns is not None:
             start = shared_beginning(columns)
             names = tuple(str(name)[start:] for name in columns)
-            keys = [label_key(name) for name in names]
-            if {*keys} == {*range(len(keys))}:
-                p = p[:, [keys.index(i) for i in range(len(keys))]]
-                names = tuple(str(i) for i in range(len(keys)))
-        return p, self._same_names(names, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            if [label_key(name) for name in names] == list(range(len(names))):
+                names = tuple(str(i) for i in range(len(names)))
+        return self._same_names(names, n_classes, function)
 
     def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """Names of a batch beside those before; None where the columns only count."""

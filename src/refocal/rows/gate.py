@@ -25,10 +25,11 @@ from refocal.rows.labels import (
     distinct_labels,
     label_key,
     labelled_rows,
-    order_with_positive,
+    order_of_numbers,
     raw_labels,
     resolve,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -111,23 +112,27 @@ def _check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | Non
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:
-    """Columns called 0 … C-1 in the order of these numbers, as a file has them; others as they are."""
-    keys = [] if rows.class_names is None else [label_key(name) for name in rows.class_names]
-    if rows.binary or not keys or {*keys} != {*range(len(keys))}:
+    """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
+
+    Numbers are then no names any more; False and True are.
+    """
+    order = order_of_numbers(rows.class_names)
+    if rows.binary or order is None:
         return rows
-    moved = rows.reordered(np.array([keys.index(i) for i in range(len(keys))]))
-    return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
+    label_map = None if rows.label_map is None else rows.label_map.reordered(order)
+    moved = replace(rows.reordered(np.array(order)), label_map=label_map)
+    if {label_key(name) for name in rows.class_names or ()} == {"False", "True"}:
+        return moved
+    return replace(moved, class_names=None, given_classes=None)
 
 
 def in_column_order(values: Any) -> Any:
-    """Scores without labels: those of Predictions, or of a frame whose columns called 0 … C-1 follow these numbers."""
+    """Scores without labels: those of Predictions, or of a frame, whose columns called 0 … C-1 are in this order."""
     if isinstance(values, Predictions):
         return values.values
     names, _ = names_of_columns(column_names(values))
-    keys = [label_key(name) for name in names or ()]
-    if not keys or {*keys} != {*range(len(keys))}:
-        return values
-    return np.asarray(as_scores(values))[:, [keys.index(i) for i in range(len(keys))]]
+    order = order_of_numbers(names)
+    return values if order is None else np.asarray(as_scores(values))[:, order]
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
@@ -205,8 +210,8 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     if reader.positive_label is None:
         return rows
     names_of_reader = reader.class_names
-    if names_of_reader is not None and rows.class_names is None:  # columns called 0 and 1, now in this order
-        names_of_reader = ("0", "1")
+    if names_of_reader is not None:  # columns called 0 and 1, now in this order, have no names but these
+        names_of_reader = rows.class_names or ("0", "1")
     rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
     is_number = LabelMap(2, None).column(reader.positive_label) >= 0

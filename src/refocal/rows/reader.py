@@ -36,10 +36,11 @@ from refocal.rows.labels import (
     are_marks,
     label_key,
     missing_label,
-    order_with_positive,
+    order_of_numbers,
     raw_labels,
     sorted_classes,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -196,6 +197,18 @@ class RowReader:
         classes = None if self.classes is None else tuple(self.classes[i] for i in order)
         whole = order if self.order is None else self.order[order]
         return replace(self, class_names=names, classes=classes, order=whole)
+
+    def in_order_of_numbers(self) -> Self:
+        """The reader of the same rows with columns called 0 … C-1, or False and True, in this order; else as it is.
+
+        A positive label that is said has put them in order; one number per row has no columns.
+        """
+        order = order_of_numbers(self.class_names)
+        if order is None or self.positive_label is not None or self.has_one_number:
+            return self
+        moved = self.in_order(np.array(order))
+        are_numbers = {label_key(name) for name in self.class_names or ()} == {*range(self.n_classes)}
+        return replace(moved, classes=tuple(range(self.n_classes))) if are_numbers else moved
 
     def read(self, raw: RawRows, check: bool = True) -> tuple[Predictions, int]:
         """Checked rows, and how many bad ones were left out: none unless `skip_bad_rows` is set, where one is an error.

@@ -439,7 +439,7 @@ class Predictions(CheckedRows):
         return _with_ties(unit(rows.values), confidence) if rows.binary else confidence
 
     def confidence(self) -> tuple[Vector, Flags]:
-        """What calibration is measured on: the probability of class 1 of two, else the largest; and whether it came true.
+        """What calibration is measured on, and whether it came true: the probability of class 1 of two, or the largest.
 
         >>> Predictions.from_logits([[2.0, 0.0, 1.0]], [0]).confidence()[0].round(3)
         array([0.665])

@@ -35,7 +35,7 @@ from refocal.shift.likelihood import (
     likely_shares,
     share_evidence,
 )
-from refocal.shift.performance import Belief, Performance, performance_of
+from refocal.shift.performance import Belief, Performance, performance_of, table_of_costs
 from refocal.shift.rows import (
     check_changeable,
     followed_by,
@@ -116,7 +116,8 @@ def adapt(
     shares_of_fit : sequence, mapping or Series, optional
         The shares of the classes in the rows of the fit; by default the calibrator knows them.
     costs : array, optional
-        The cost of each action (columns) for each class (rows): the expected cost is in the result.
+        The cost of each action (columns) for each class (rows), as for `decide.best_actions`: the result has what is
+        expected.
     level : float
         Of the intervals.
     force : bool
@@ -142,7 +143,7 @@ def adapt(
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     old = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
-    request = _Request(function, costs, level, seed)
+    request = _Request(function, table_of_costs(costs, calibrator, function), level, seed)
     if shares is not None:
         new = _as_shares(shares, "shares", calibrator, function)
         return _adapt_to_known(calibrator, rows, old, new, request)
@@ -158,7 +159,7 @@ class _Request:
 
     function: str
     """As errors and warnings call it."""
-    costs: Any
+    costs: Matrix | None
     level: float
     seed: int
 

@@ -196,8 +196,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
-        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
-        rows = aligned(X, _without_column_axis(y, X, self.input), sample_weight, Arguments(), function, **options)
+        labels = _without_column_axis(y, X, self.input)
+        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input}
+        rows = aligned(X, labels, sample_weight, Arguments(), function, classes_last=True, several_axes=True, **options)
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)

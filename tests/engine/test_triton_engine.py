@@ -154,7 +154,8 @@ def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     monkeypatch.setattr(block, "engine_for", lambda logits: (triton_engine, triton_engine.plan(logits)))
     found = model.fit(x.to(DEVICE), y.to(DEVICE))
     assert focal_point(found.chain_) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    assert set(found.fit_report_) == {"n_samples", "n_classes", "class_shares", "before", "after", "accuracy_change"}
+    noted = {"n_samples", "n_classes", "class_shares", "mean_probabilities"}
+    assert set(found.fit_report_) == noted | {"before", "after", "accuracy_change"}
 
 
 @pytest.mark.parametrize(("seed", "is_long"), [*((seed, False) for seed in range(12)), (0, True), (6, True), (8, True)])
@@ -296,4 +297,7 @@ def test_kernels_run_on_the_gpu_of_their_tensors_which_may_not_be_the_current_on
     triton_apply.apply(program_of(Chain((Temperature(2.0),))), x)
     triton_rows.power_sums(x, 2)
     triton_rows.brier(x, y)
-    assert guarded == 9 * [x.device]
+    cells = torch.zeros(3, 8, dtype=torch.int64, device=x.device)
+    triton_rows.count_cells(x, cells, 14, 1)
+    triton_rows.count_opened(x, cells.int(), torch.zeros(1, 1 << 14, dtype=torch.int32, device=x.device), 14)
+    assert guarded == 11 * [x.device]

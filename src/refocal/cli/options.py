@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -251,6 +251,28 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
     return [name for name in METHODS if name.startswith(incomplete)]
+
+
+MethodNames = Annotated[
+    list[str] | None,
+    Option(
+        "--method",
+        "--methods",
+        "-m",
+        help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
+        autocompletion=complete_method,
+    ),
+]
+"""Methods to compare."""
+
+
+def split_names(texts: Iterable[str]) -> list[str]:
+    """The names in the values of an option that is repeated, or has several with commas.
+
+    >>> split_names(["ts,fts", "auto"])
+    ['ts', 'fts', 'auto']
+    """
+    return [name for text in texts for name in text.split(",")]
 
 
 def as_given(input: str | None = None, **reading: Any) -> str:  # noqa: A002

@@ -279,6 +279,11 @@ class LabelRule:
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
         return not in_place and any(number in known for number in numbers)
 
+    def are_column_numbers(self, distinct: Iterable[Any]) -> bool:
+        """Whether all of these labels are numbers of columns, counted from 0."""
+        by_number = LabelMap(self.n_classes, None)
+        return all(by_number.column(label) >= 0 for label in distinct)
+
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
         keys = {label_key(label) for label in distinct}
@@ -403,8 +408,8 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if rule.names is None and rule.sorts:
         values = to_numpy(labels)
         dtype = None if values.dtype.kind == "O" else values.dtype
-        classes = sorted_classes(distinct, raw.categories, rule, dtype)
-        if classes is not None:
+        if not rule.are_column_numbers(distinct):
+            classes = sorted_classes(distinct, raw.categories, rule, dtype)
             label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
             return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
@@ -500,22 +505,31 @@ def used_categories(
 
 def sorted_classes(
     distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule, dtype: Any = None
-) -> NDArray[Any] | None:
-    """The classes of columns without names, in sorted order, as many as there are distinct labels or categories.
+) -> NDArray[Any]:
+    """The classes of columns without names, which labels that are not all column numbers name in sorted order.
 
-    They are of the type of the labels, `dtype`. None where the labels are column numbers. Integers may be names too,
-    such as -1 and 1, unless all those that are no column numbers are values that usually mark rows without a label.
+    There are as many as distinct labels or categories, of the type of the labels, `dtype`.
     """
     keys = [label_key(label) for label in distinct]
-    by_number = LabelMap(rule.n_classes, None)
-    outside = [key for key in keys if by_number.column(key) < 0]
-    if not outside:
-        return None
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)
+    _check_names_of_columns(distinct, keys, rule)
+    if all(isinstance(label, str) for label in distinct) and all(isinstance(key, int) for key in keys):
+        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))  # text of numbers: 9 before 10
+    return np.array(distinct, dtype=dtype)
+
+
+def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: LabelRule) -> None:
+    """Labels of one kind, as many different ones as columns.
+
+    Integers may be names too, such as -1 and 1, unless all those that are no column numbers are values that usually
+    mark rows without a label.
+    """
+    by_number = LabelMap(rule.n_classes, None)
+    outside = {key for key in keys if by_number.column(key) < 0}
     whole = sorted(key for key in keys if isinstance(key, int))
-    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and whole != [-1, 1]
+    has_marks = len(outside) < len(keys) and outside <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
         raise rule.outside(whole[0], whole[-1])
     kinds = {isinstance(label, str) for label in distinct}
@@ -531,9 +545,6 @@ def sorted_classes(
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-    if True in kinds and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
-        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))
-    return np.array(distinct, dtype=dtype)
 
 
 def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:

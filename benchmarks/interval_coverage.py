@@ -38,8 +38,8 @@ from refocal.decide import automation_curve, evaluate_decisions, net_benefit_cur
 from refocal.evaluate._details import group_bias, groups_of
 from refocal.metrics.bins import bins_of
 from refocal.metrics.bootstrap import MetricRows, summarise
+from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.inputs import read_log_probabilities, read_probabilities
-from refocal.metrics.recalibration import curve_of_rows
 from refocal.metrics.smooth import smooth_error
 from refocal.metrics.squared import SquaredSummary
 from refocal.rows import Predictions

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from refocal.metrics import METRICS
 from refocal.metrics.bootstrap import MetricRows, summarise
-from refocal.metrics.recalibration import curve_of_rows, fit_logistic
+from refocal.metrics.calibration_curve import curve_of_rows
+from refocal.metrics.logistic_regression import fit_logistic
 from refocal.rows.predictions import probability_rows
 
 Vector = NDArray[np.float64]

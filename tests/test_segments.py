@@ -13,8 +13,8 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.io import Predictions, split
 from refocal.metrics import mean_bias
+from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
-from refocal.metrics.intervals import exact_interval_of_shift
 from refocal.report.page import render
 from refocal.segments import Condition, find_segments
 

@@ -96,7 +96,7 @@ def command_lines() -> list[str]:
 def file_lines() -> list[str]:
     """The JSON files, and the versions that are written."""
     modules = ("calibrators.serialize", "detection.calibrator", "evaluate.evaluation", "evaluate.many")
-    modules += ("monitor.monitor",)
+    modules += ("monitor.state",)
     written = [import_module(f"refocal.{module}") for module in modules]
     return sorted(f"file {module.FORMAT} {module.VERSION}" for module in written)
 

@@ -27,19 +27,18 @@ from refocal._arrays import Flags, Indices, Matrix, Vector
 from refocal._groups import MISSING, names_of_column
 from refocal._validation import check_integer, number_of_text
 from refocal.errors import ParameterError, ShapeError
+from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level
-from refocal.metrics.intervals import Interval, exact_interval_of_shift, number_of
-from refocal.metrics.recalibration import fit_logistic, log_odds_of, sigmoid
+from refocal.metrics.intervals import Interval, number_of
+from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
 
 __all__ = ["Condition", "FeatureBias", "FoundSegments", "Segment", "find_segments"]
 
 MOST_SEGMENTS = 10
-REST = "rest"
-"""What rows of no segment are called."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class FoundSegments:
         """The first segment of each row, or "rest": groups that `GroupCalibration` can be fitted on."""
         columns = as_features(features, None, "FoundSegments.groups")
         lengths = {len(column) for column in columns.values()}
-        names = np.full(lengths.pop() if lengths else 0, REST, dtype=object)
+        names = np.full(lengths.pop() if lengths else 0, "rest", dtype=object)
         for segment in reversed(self.segments):
             names[_members(segment.conditions, columns, "FoundSegments.groups")] = segment.name
         return names.astype(np.str_)

@@ -12,14 +12,16 @@ from refocal._arrays import is_recorded
 from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block, block, c_engine
 from refocal.engine.program import Opcode, program_of
+from refocal.errors import DataError, LabelError
 from refocal.fitting.affine import Features, _vector_sums
 from refocal.maps import Focal, Temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import KINDS
+from refocal.metrics import brier_score
 from refocal.nn import layer, operator
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
-from refocal.engine import triton_affine, triton_apply, triton_engine
+from refocal.engine import triton_affine, triton_apply, triton_engine, triton_rows
 
 # The warnings are NumPy's, from Triton's interpreter.
 pytestmark = [pytest.mark.numerics, pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")]
@@ -152,7 +154,8 @@ def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     monkeypatch.setattr(block, "engine_for", lambda logits: (triton_engine, triton_engine.plan(logits)))
     found = model.fit(x.to(DEVICE), y.to(DEVICE))
     assert focal_point(found.chain_) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    assert set(found.fit_report_) == {"n_samples", "n_classes", "class_shares", "before", "after", "accuracy_change"}
+    noted = {"n_samples", "n_classes", "class_shares", "mean_probabilities"}
+    assert set(found.fit_report_) == noted | {"before", "after", "accuracy_change"}
 
 
 @pytest.mark.parametrize(("seed", "is_long"), [*((seed, False) for seed in range(12)), (0, True), (6, True), (8, True)])
@@ -242,3 +245,59 @@ def test_affine_sums_agree(kind, dtype, tolerance):
         ours = triton_affine.affine(*tensors, levels, 1.7, parameters).cpu().numpy()
         expected = _vector_sums(Features(kind, 1.7), Block(x, y, weights), parameters, True, False)[:13]
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(5, 3), (700, 9), (3, 5000)])
+def test_sums_of_rows_of_probabilities_agree(n_rows, n_classes, dtype):
+    rng = np.random.default_rng(n_rows)
+    given = torch.from_numpy(rng.dirichlet(np.ones(n_classes), size=n_rows)).to(DEVICE, dtype)
+    p = given.cpu().double().numpy()
+    y = rng.integers(n_classes, size=n_rows)
+    for power in (1, 2, 3):
+        assert_close(triton_rows.power_sums(given, power), (p**power).sum(1), 1e-13)
+    terms, sums, lowest = triton_rows.brier(given, *on_device(y))
+    assert_close(terms, np.square(p - np.eye(n_classes)[y]).sum(1), 1e-13)
+    assert_close(sums, p.sum(1), 1e-13)
+    assert_close(lowest, p.min(1), 0.0)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_tensors_on_a_gpu_have_the_brier_score_of_the_cpu_or_its_errors():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(7), size=500).astype(np.float32)
+    y = rng.integers(7, size=500)
+    there = on_device(y, p)
+    assert brier_score(*there) == pytest.approx(brier_score(y, p), rel=1e-12)
+    bad = there[1].clone()
+    bad[3, 2] += 0.5
+    with pytest.raises(DataError, match="rows that sum to 1"):
+        brier_score(there[0], bad)
+    with pytest.raises(LabelError):
+        brier_score(there[0] + 1, there[1])
+
+
+def test_kernels_run_on_the_gpu_of_their_tensors_which_may_not_be_the_current_one(monkeypatch):
+    guarded = []
+
+    class Guard:
+        def __init__(self, tensor):
+            guarded.append(tensor.device)
+
+        __enter__ = __exit__ = lambda *_: None
+
+    monkeypatch.setattr(torch.cuda, "device_of", Guard)
+    x, y = on_device(np.zeros((2, 3)), np.zeros(2, np.int64))
+    triton_engine.temperature(x, y, None, 1.0)
+    triton_engine.focal(x, y, None, 0.5, 1.0)
+    triton_engine.predict(x, y, (0.5,), 1.0)
+    triton_engine.inspect(x, y)
+    levels = triton_affine.levels(x, "tempered", 1.0, exact=True)
+    triton_affine.affine(x, y, None, levels, 1.0, np.zeros(6))
+    triton_apply.apply(program_of(Chain((Temperature(2.0),))), x)
+    triton_rows.power_sums(x, 2)
+    triton_rows.brier(x, y)
+    cells = torch.zeros(3, 8, dtype=torch.int64, device=x.device)
+    triton_rows.count_cells(x, cells, 14, 1)
+    triton_rows.count_opened(x, cells.int(), torch.zeros(1, 1 << 14, dtype=torch.int32, device=x.device), 14)
+    assert guarded == 11 * [x.device]

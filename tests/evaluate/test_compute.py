@@ -27,7 +27,7 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
-from refocal.evaluate._blocks import Predictor, count_block
+from refocal.evaluate._block_passes import Predictor, count_block
 from refocal.evaluate._details import banded
 from refocal.evaluate.compute import recommended
 from refocal.evaluate.statements import ScoreTest

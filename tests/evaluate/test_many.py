@@ -13,7 +13,7 @@ from refocal import TemperatureScaling, metrics
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, ParameterError
 from refocal.evaluate import ComparedMetric, ManyComparison, Run, RunScores, compare, compare_many, load_many
-from refocal.evaluate.many import by_chance
+from refocal.evaluate.many_runs import by_chance
 from refocal.evaluate.many_tables import methods_table, networks_table, rank_sentence, sentence
 from refocal.io import Predictions
 from refocal.maps import Affine, Chain, Temperature, log_softmax

@@ -28,8 +28,8 @@ from refocal.export import to_onnx
 from refocal.io import Predictions, blocks, read
 from refocal.maps.steps import Temperature
 from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
+from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
-from refocal.metrics.intervals import exact_interval_of_shift
 from refocal.monitor import CalibrationMonitor
 from refocal.report import render
 

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refocal import MultiLabelCalibration, PredictionSets
+from helpers import draw_logits
+from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling
+from refocal.errors import ParameterError
 from refocal.io import apply, read, read_multilabel
 
 
@@ -72,3 +74,14 @@ def test_a_set_in_a_cell_is_unambiguous_whatever_the_classes_are_called(tmp_path
     parsed = [next(csv.reader([cell], delimiter=";"), []) for cell in cells]
     assert parsed == sets
     assert len({tuple(each) for each in sets}) == len({*cells})
+
+
+def test_a_file_of_no_known_ending_is_no_output(tmp_path):
+    calibrator = TemperatureScaling().fit(*draw_logits(300, 3))
+    np.savez(tmp_path / "rows.npz", logits=np.eye(3))
+    target = tmp_path / "probabilities"
+    target.write_text("kept")
+
+    with pytest.raises(ParameterError, match=r"must be a folder, or a file that ends in \.npz"):
+        apply(calibrator, tmp_path / "rows.npz", target)
+    assert target.read_text() == "kept"

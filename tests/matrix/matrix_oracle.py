@@ -69,12 +69,12 @@ def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, i
 def positive_column(columns, labels, positive, *, is_one_number=False):
     """Which of two columns is that of the positive class: the second, unless a label is said to be positive.
 
-    Columns that are numbered from 0 are in the order of their numbers.
+    Columns that are numbered from 0, or called False and True, are in this order.
     """
     if is_one_number:
         return 1
     if positive is None:
-        is_turned = columns is not None and [key(name) for name in columns] == ["1", "0"]
+        is_turned = columns is not None and [TRUTH.get(key(name), key(name)) for name in columns] == ["1", "0"]
         return 0 if is_turned else 1
     return expected(columns, [*labels, positive], 2, positive=positive)[-1]
 
@@ -82,12 +82,14 @@ def positive_column(columns, labels, positive, *, is_one_number=False):
 def classes_of(columns, labels, n_classes, first=0, *, is_in_memory=True):
     """The key of the class of each column after a fit; None where numbers are the labels of named columns.
 
-    Those of a file that are numbered from 0 may be in the order of their numbers.
+    Those of a file that are numbered from 0 may be in the order of their numbers; False is before True there.
     """
     counted = [str(column) for column in range(n_classes)]
     is_numbered = columns is not None and sorted(key(name) for name in columns) == counted
     if first or (is_numbered and not is_in_memory):
         return None
+    if columns is not None and not is_in_memory and {key(name) for name in columns} == {*TRUTH}:
+        return sorted(TRUTH.values())
     columns_of_labels = expected(columns, labels, n_classes, is_fit=True)
     found = dict(zip(columns_of_labels, map(key, labels), strict=True))
     if columns is None and all(TRUTH.get(each, each) == str(column) for column, each in found.items()):

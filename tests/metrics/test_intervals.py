@@ -11,7 +11,8 @@ import refocal.metrics as rm
 from refocal.errors import ParameterError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.inputs import read_probabilities
-from refocal.metrics.intervals import _smoothed_gaps, share_interval
+from refocal.metrics.intervals import share_interval
+from refocal.metrics.inverted_error import _smoothed_gaps
 from refocal.metrics.record import BlockSums
 from refocal.metrics.smooth import _kernel
 from refocal.metrics.squared import SquaredSummary, gap_squares, standard_error

@@ -22,8 +22,9 @@ from refocal.metrics import (
     reliability_band,
     set_coverage,
 )
+from refocal.metrics.bias_interval import exact_interval_of_shift, interval_of_shift
 from refocal.metrics.bins import row_cells
-from refocal.metrics.intervals import ShareSummary, exact_ends, exact_interval_of_shift, interval_of_shift
+from refocal.metrics.intervals import ShareSummary, exact_ends
 
 pytestmark = pytest.mark.numerics
 LEVEL = 0.998

@@ -22,7 +22,8 @@ from refocal.metrics import (
     observed_expected,
 )
 from refocal.metrics.bootstrap import MetricRows, summarise
-from refocal.metrics.recalibration import Spline, ratio_ends
+from refocal.metrics.calibration_curve import Spline
+from refocal.metrics.recalibration import ratio_ends
 from refocal.rows.predictions import probability_rows
 
 pytestmark = pytest.mark.numerics

@@ -207,7 +207,7 @@ def test_the_cells_of_a_surface_are_wide_enough_to_be_pointed_at(evaluation):
         assert np.isclose(np.array(found.value[g])[near], float(value), rtol=1e-3).any()
         assert np.isclose(np.array(found.log_loss[g])[near], float(log_loss), rtol=1e-3).any()
     columns = len(tips) / len(found.gammas)
-    assert 20 < columns <= charts.MOST_COLUMNS < len(found.temperatures)
+    assert 20 < columns <= 64 < len(found.temperatures)
 
 
 def test_a_method_far_off_leaves_room_for_the_others():

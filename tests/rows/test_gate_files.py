@@ -342,3 +342,17 @@ def test_actions_of_a_table_with_one_more_are_called_as_its_columns(tmp_path, mo
     for said in ([], ["--positive-label", "no"], ["--positive-label", "yes"]):
         assert run(["decide", "rows.csv", "--costs", "0,1,0.3;1,0,0.3", *said, "-o", "out.csv"]) == 0
         assert pd.read_csv("out.csv")["decision"].tolist() == ["no", "no", "yes", "2"]
+
+
+@pytest.mark.parametrize("names", [("1", "0"), ("True", "False")])
+def test_named_arrays_in_blocks_have_the_positive_class_of_those_in_memory(names, tmp_path):
+    p = np.array([0.9, 0.8, 0.3, 0.6])
+    labels = np.array(names)[[0, 0, 1, 0]]
+    np.savez(tmp_path / "rows.npz", probabilities=np.column_stack([p, 1.0 - p]), labels=labels, class_names=names)
+    wanted = p.mean() - 0.75
+
+    in_memory = evaluate(read(tmp_path / "rows.npz", input="probabilities"), {})
+    in_blocks = evaluate(open_rows(tmp_path / "rows.npz", input="probabilities"), {})
+
+    assert in_memory.before.measures["mean_bias"].value == pytest.approx(wanted)
+    assert in_blocks.before.measures["mean_bias"].value == pytest.approx(wanted)

@@ -217,3 +217,55 @@ def test_bytes_are_text_in_utf_8():
     assert fitted.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
     with pytest.raises(LabelError, match=r"'y' of TemperatureScaling.fit must be text in UTF-8"):
         TemperatureScaling().fit(logits, np.array([b"\xff", b"a"])[labels])
+
+
+@pytest.mark.parametrize("names", [("True", "False"), ("p_true", "p_false"), ("1", "0")])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_columns_of_truths_are_in_the_order_of_truths_wherever_they_come_from(names, suffix, tmp_path):
+    p = np.array([0.9, 0.8, 0.3, 0.6])
+    truths = [True, True, False, True]
+    bias = p.mean() - 0.75
+    frame = pd.DataFrame({names[0]: p, names[1]: 1.0 - p})
+    path = tmp_path / f"rows.{suffix}"
+    written = frame.assign(label=truths)
+    if suffix == "csv":
+        written.to_csv(path, index=False)
+    elif suffix == "parquet":
+        written.to_parquet(path)
+    else:
+        written.to_json(path, orient="records", lines=True)
+
+    rows = read(path, input="probabilities")
+    in_blocks = open_rows(path, input="probabilities")
+    opposite = read(path, input="probabilities", positive_label=False)
+
+    assert metrics.mean_bias(truths, frame) == pytest.approx(bias)
+    assert metrics.mean_bias(rows) == pytest.approx(bias)
+    assert metrics.mean_bias(opposite) == pytest.approx(-bias)
+    assert rows.labels.tolist() == [1, 1, 0, 1]
+    calibrator = TemperatureScaling(input="probabilities").fit(in_blocks)
+    assert [str(name).lower() for name in calibrator.classes_] == [str(name).lower() for name in rows.classes]
+
+
+def test_labels_that_may_be_the_numbers_in_names_or_column_numbers_are_refused(tmp_path):
+    logits, labels = draw_logits(60, 3)
+    frame = pd.DataFrame(logits, columns=["c1", "c2", "c3"])
+    some = labels < 2
+    numbers = labels[some] + 1  # the class 3 is not among them, so that all could be column numbers
+    path = tmp_path / "rows.csv"
+    frame[some].assign(label=numbers).to_csv(path, index=False)
+    message = "plainly names .* or plainly column numbers. Got 1: 'c1' by its number, 'c2' counted from 0"
+    with pytest.raises(LabelError, match=message):
+        read(path, values="c*")
+    with pytest.raises(LabelError, match=message):
+        TemperatureScaling().fit(open_rows(path, values="c*"))
+    with pytest.raises(LabelError, match=message):
+        TemperatureScaling().fit(frame[some], numbers)
+    assert read(path, values="c*", first_label=1).labels.tolist() == (numbers - 1).tolist()
+    # By their names, and where 0 says that columns are counted.
+    frame.assign(label=[f"c{label + 1}" for label in labels]).to_csv(path, index=False)
+    assert read(path, values="c*").labels.tolist() == labels.tolist()
+    frame.assign(label=labels).to_csv(path, index=False)
+    assert read(path, values="c*").labels.tolist() == labels.tolist()
+    in_blocks = TemperatureScaling().fit(open_rows(path, values="c*")).temperature_
+    assert in_blocks == pytest.approx(TemperatureScaling().fit(logits, labels).temperature_)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal.evaluate import ComparedMetric, ManyComparison, RunScores, ranks
-from refocal.evaluate.many import FEWEST_CLUSTERS
+from refocal.evaluate.many_runs import FEWEST_CLUSTERS
 from refocal.evaluate.ranks import SeedSpread
 from refocal.metrics import METRICS
 from refocal_paper.printed import PRINTED, Printed

@@ -13,7 +13,7 @@ from refocal._groups import Groups
 from refocal.errors import LabelError, Remedy
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import LabelRule, label_key
+from refocal.rows.labels import LabelRule, label_key, number_keys
 
 if TYPE_CHECKING:
     from refocal.calibrators._base import Calibrator
@@ -53,7 +53,7 @@ def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, fun
     wanted = named_classes(calibrator)
     if rows.class_names is not None or wanted is None:
         return
-    keys = _numbered([label_key(name) for name in wanted])
+    keys = number_keys(wanted)
     if {*keys} == {*range(len(keys))}:  # columns without names are then known by their numbers
         return
     rule = LabelRule(len(wanted), tuple(wanted), function=function)
@@ -83,12 +83,12 @@ def order_of_columns(
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
     if class_names is None:
-        own = None if wanted is None else _numbered([label_key(name) for name in wanted])
+        own = None if wanted is None else number_keys(wanted)
         if own is None or {*own} != {*counted} or own == counted:
             return None
         return np.array(own)
-    position = {key: i for i, key in enumerate(_numbered([label_key(name) for name in class_names]))}
-    keys: list[Any] = counted if wanted is None else _numbered([label_key(name) for name in wanted])
+    position = {key: i for i, key in enumerate(number_keys(class_names))}
+    keys: list[Any] = counted if wanted is None else number_keys(wanted)
     if {*keys} != {*position} and {*counted} == {*position}:
         keys = counted
     if {*keys} == {*position}:
@@ -97,11 +97,6 @@ def order_of_columns(
     if wanted is not None and _are_names(calibrator):
         return column_order(class_names, wanted, function)
     return np.array([1, 0]) if swapped else None
-
-
-def _numbered(keys: list[Any]) -> list[Any]:
-    """Keys of names, of which True and False are the numbers 1 and 0."""
-    return [{"True": 1, "False": 0}.get(key, key) if isinstance(key, str) else key for key in keys]
 
 
 def _are_names(calibrator: Calibrator) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -42,6 +43,48 @@ class NewStateOptions:
         if self.independent:
             given["independent"] = True
         return given
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """Which period the rows of a batch are of, what other columns they have, and what is added besides."""
+
+    period: Annotated[
+        str | None,
+        Option(
+            "--period",
+            help="Period of the batches, such as 2026-05-01; default: the file name. day2 is before day10.",
+        ),
+    ] = None
+    ids: Annotated[
+        str | None, Option("--ids", metavar="NAME", help="Column with ids, for labels that arrive later.")
+    ] = None
+    outcomes: Annotated[
+        list[Path] | None,
+        Option(
+            "--outcomes",
+            help="A file with ids and labels of earlier predictions, which are read as the labels of batches.",
+        ),
+    ] = None
+    merge: Annotated[list[Path] | None, Option("--merge", help="Add the state of another monitor.")] = None
+    calibrator: Annotated[
+        Path | None,
+        Option(
+            "--calibrator",
+            help=(
+                "Written by refocal fit; applied first, as in production. Named columns are matched with "
+                "its classes, and scores are of the kind that it was fitted on."
+            ),
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        Option("--cluster", metavar="NAME", help="Column with the period of each row, such as day."),
+    ] = None
+    groups: Annotated[
+        list[str] | None,
+        Option("--groups", metavar="NAME", help="Column with groups to watch separately."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -89,42 +132,7 @@ def monitor(
     output: Annotated[
         Path | None, Option("-o", "--output", help="Write a page of the history here.", **HTML_FILE)
     ] = None,
-    period: Annotated[
-        str | None,
-        Option(
-            "--period",
-            help="Period of the batches, such as 2026-05-01; default: the file name. day2 is before day10.",
-        ),
-    ] = None,
-    ids: Annotated[
-        str | None, Option("--ids", metavar="NAME", help="Column with ids, for labels that arrive later.")
-    ] = None,
-    outcomes: Annotated[
-        list[Path] | None,
-        Option(
-            "--outcomes",
-            help="A file with ids and labels of earlier predictions, which are read as the labels of batches.",
-        ),
-    ] = None,
-    merge: Annotated[list[Path] | None, Option("--merge", help="Add the state of another monitor.")] = None,
-    calibrator: Annotated[
-        Path | None,
-        Option(
-            "--calibrator",
-            help=(
-                "Written by refocal fit; applied first, as in production. Named columns are matched with "
-                "its classes, and scores are of the kind that it was fitted on."
-            ),
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        Option("--cluster", metavar="NAME", help="Column with the period of each row, such as day."),
-    ] = None,
-    groups: Annotated[
-        list[str] | None,
-        Option("--groups", metavar="NAME", help="Column with groups to watch separately."),
-    ] = None,
+    batch: BatchOptions,
     new: NewStateOptions,
     restart: Annotated[
         bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
@@ -142,54 +150,64 @@ def monitor(
     refocal monitor --outcomes labels.csv --ids id
     refocal monitor year.parquet --cluster day --calibrator calibrator.json --backtest -o backtest.html
     """
-    rows = [*(batches or []), *(outcomes or [])]
-    read: dict[str, Any] = {"files": [calibrator, scores.labels], "function": "refocal monitor"}
-    for file in (state, refocal.monitor.monitor.waiting_file(state)):
-        guard_output(file, rows, argument="state", **read)
-    if output is not None:
-        guard_output(output, rows, **read)
-    fitted = None if calibrator is None else options.load_calibrator(calibrator)
+    _guard_outputs(state, output, batches or [], batch, scores)
+    fitted = None if batch.calibrator is None else options.load_calibrator(batch.calibrator)
     reading = scores.applied_to(fitted)
     if past.backtest:
-        of_state = {
-            "--period": period,
-            "--ids": ids,
-            "--outcomes": outcomes,
-            "--merge": merge,
-            "--groups": groups,
-            "--alpha": new.alpha,
-            "--independent": new.independent,
-            "--restart": restart,
-            "--fail-if-alarm": fail_if_alarm,
-        }
-        given = [option for option, value in of_state.items() if value not in (None, False, [])]
-        if given:
-            why = "--backtest compares policies on past batches and has no state"
-            raise UsageError(f"{why}; leave out {', '.join(given)}.")
-        _backtest(batches or [], cluster, fitted, reading, past, output, calibrator)
+        _refuse_state_options(batch, new, restart=restart, fail_if_alarm=fail_if_alarm)
+        _backtest(batches or [], batch, fitted, reading, past, output)
         return
     for option, value in (("--delay", past.delay), ("--recalibrated", past.recalibrated)):
         if value is not None:
             raise UsageError(f"{option} is for --backtest; add it or leave out {option}.")
     if state.is_file() and new.settings():
         raise UsageError(f"--{next(iter(new.settings()))} is for a new state; {state} has its own.")
-    if cluster is not None and period is not None:
+    if batch.cluster is not None and batch.period is not None:
         raise UsageError("--cluster names the period of each row; leave out --period.")
-    watched = _opened(state, new, merge or [], scores.positive_label)
+    watched = _opened(state, new, batch.merge or [], scores.positive_label)
     if restart:
         watched.restart()
-    columns = BatchColumns(ids, cluster, tuple(groups or ()))
-    notes = [
-        _add(watched, file, period or refocal.io.files.stem_of(file), columns, fitted, reading)
-        for file in batches or []
-    ]
-    notes += [_join(watched, file, ids, reading) for file in outcomes or []]
+    counted: Counter[str] = Counter()
+    with refocal.monitor.monitor.entering_together(watched):
+        notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
+        notes += [_join(watched, file, batch.ids, reading) for file in batch.outcomes or []]
     watched.save(state)
     if output is not None and watched.history():
         refocal.report.write_monitor_page(watched, output, title=state.stem)
     _say_state(watched, notes, state, output)
     if fail_if_alarm and watched.advice().action == "recalibrate":
         raise Exit(ExitCode.NEGATIVE)
+
+
+def _guard_outputs(
+    state: Path, output: Path | None, batches: list[Path], batch: BatchOptions, scores: ScoreOptions
+) -> None:
+    """Refuse to write over what is read."""
+    rows = [*batches, *(batch.outcomes or [])]
+    read: dict[str, Any] = {"files": [batch.calibrator, scores.labels], "function": "refocal monitor"}
+    for file in (state, refocal.monitor.waiting.waiting_file(state)):
+        guard_output(file, rows, argument="state", **read)
+    if output is not None:
+        guard_output(output, rows, **read)
+
+
+def _refuse_state_options(batch: BatchOptions, new: NewStateOptions, *, restart: bool, fail_if_alarm: bool) -> None:
+    """Refuse options of a state for a backtest, which has none."""
+    of_state = {
+        "--period": batch.period,
+        "--ids": batch.ids,
+        "--outcomes": batch.outcomes,
+        "--merge": batch.merge,
+        "--groups": batch.groups,
+        "--alpha": new.alpha,
+        "--independent": new.independent,
+        "--restart": restart,
+        "--fail-if-alarm": fail_if_alarm,
+    }
+    given = [option for option, value in of_state.items() if value not in (None, False, [])]
+    if given:
+        why = "--backtest compares policies on past batches and has no state"
+        raise UsageError(f"{why}; leave out {', '.join(given)}.")
 
 
 def _opened(
@@ -239,26 +257,25 @@ def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], st
 
 def _backtest(
     files: list[Path],
-    cluster: str | None,
+    batch: BatchOptions,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
     past: BacktestOptions,
     output: Path | None,
-    calibrator: Path | None,
 ) -> None:
     """Compare policies on past batches, and say which one is recommended."""
-    from refocal.monitor.history import in_order
+    from refocal.monitor.periods import in_order
 
     if not files:
         raise UsageError("--backtest needs past batches with labels.")
     if past.recalibrated is not None:
         if fitted is None:
             raise UsageError("--recalibrated needs the calibrator in use: name it with --calibrator.")
-        guard_output(past.recalibrated, files, files=[calibrator], kind=CALIBRATOR, function="refocal monitor")
+        guard_output(past.recalibrated, files, files=[batch.calibrator], kind=CALIBRATOR, function="refocal monitor")
     batches: list[tuple[str, refocal.io.Predictions]] = []
     known: tuple[str, ...] | None = None
     for file in files:
-        raw, reader = options.read_unchecked(file, reading | {"clusters": cluster}, fitted)
+        raw, reader = options.read_unchecked(file, reading | {"clusters": batch.cluster}, fitted)
         if raw.labels is None:
             raise FileProblem(f"{file}: no labels. Name their column with --labels.")
         if len(raw.values) == 0:
@@ -273,7 +290,7 @@ def _backtest(
         known = known or rows.class_names
         batches += _by_period(rows, refocal.io.files.stem_of(file))
     # Files of one period need not follow one another.
-    batches.sort(key=lambda batch: in_order(batch[0]))
+    batches.sort(key=lambda period_and_rows: in_order(period_and_rows[0]))
     comparison = refocal.monitor.backtest(batches, calibrator=fitted, delay=past.delay or 0)
     if output is not None:
         refocal.report.page.write_backtest_page(comparison, output)
@@ -289,37 +306,35 @@ def _by_period(rows: refocal.io.Predictions, period: str) -> list[tuple[str, ref
     """The rows of each period: those of each cluster, or of one period where rows have no clusters."""
     import numpy as np
 
+    from refocal.monitor.periods import period_key
+
     if rows.clusters is None or rows.cluster_names is None:
-        return [(period, rows)]
+        return [(period_key(period, None, "refocal monitor"), rows)]
     names = rows.cluster_names.tolist()
     numbers = np.unique(rows.clusters).tolist()
+    for name in names:
+        period_key(name, None, "refocal monitor")  # refuses what no order is known of
     return [(names[number], rows.take(np.flatnonzero(rows.clusters == number))) for number in numbers]
-
-
-class BatchColumns(NamedTuple):
-    """The columns of a batch besides scores and labels."""
-
-    ids: str | None
-    cluster: str | None
-    groups: tuple[str, ...]
 
 
 def _add(
     watched: refocal.monitor.CalibrationMonitor,
     file: Path,
-    period: str,
-    columns: BatchColumns,
+    batch: BatchOptions,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
+    counted: Counter[str],
 ) -> str:
-    """Add a batch; says what became of it."""
-    ids = columns.ids
+    """Add a batch; says what became of it. `counted` has the labelled rows of this command, by period."""
+    ids = batch.ids
+    period = batch.period or refocal.io.files.stem_of(file)
     groups = reading.get("groups", [])
-    of_rows = [*dict.fromkeys([*groups, *columns.groups])]
+    of_monitor = batch.groups or []
+    of_rows = [*dict.fromkeys([*groups, *of_monitor])]
     of_ids: list[str] = []
-    if ids is not None and ids in refocal.io.readers.names_in(file) and ids not in (*of_rows, columns.cluster):
+    if ids is not None and ids in refocal.io.readers.names_in(file) and ids not in (*of_rows, batch.cluster):
         of_ids = [ids]
-    wanted = reading | {"groups": [*of_rows, *of_ids], "clusters": columns.cluster}
+    wanted = reading | {"groups": [*of_rows, *of_ids], "clusters": batch.cluster}
     raw, reader = options.read_unchecked(file, wanted, fitted)
     names = raw.groups.get(str(ids))
     # Ids are no groups, of which there may be a few thousand only.
@@ -335,13 +350,15 @@ def _add(
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)
-        watched_groups = {name: column for name, column in rows.groups.items() if name in columns.groups}
+        watched_groups = {name: column for name, column in rows.groups.items() if name in of_monitor}
         when: dict[str, Any] = {"period": period}
         place = period
+        in_periods = Counter({period: len(rows)})
         if rows.clusters is not None and rows.cluster_names is not None:
             periods = rows.cluster_names[rows.clusters].tolist()
             when = {"clusters": periods}
-            place = f"{len({*periods}):,} periods of {columns.cluster}"
+            in_periods = Counter(periods)
+            place = f"{len(in_periods):,} periods of {batch.cluster}"
         rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
         if known is None and fitted is not None and _can_be_named(rows, fitted):
             watched.class_names = rows.class_names
@@ -349,11 +366,13 @@ def _add(
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if raw.labels is not None:
-            before = sum(each.n for each in watched.history() if each.first == each.last == period)
+            before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
+            before += sum(counted[name] for name in in_periods)
+            counted += in_periods
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
             predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
-            counted = f"{watched.update(predicted, **when):,} rows counted in {place}{again}"
-            return f"{file}: {counted}. Read {rows.described()}."
+            n_added = watched.update(predicted, **when)
+            return f"{file}: {n_added:,} rows counted in {place}{again}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
         return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
 

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal._arrays import Vector
-from refocal.engine.triton_maths import OPTIONS
+from refocal.engine.triton_maths import OPTIONS, beside_its_tensors
 from refocal.maps.steps import FLOOR, KINDS
 
 MAX_CLASSES = 1 << 12
@@ -97,6 +97,7 @@ def _affine_kernel(
     tl.store(out + 1 + n_classes + j, tl.sum(to_offset.to(tl.float64), axis=0), mask=j < n_classes)
 
 
+@beside_its_tensors
 def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
     """See `Engine.levels`."""
     double = exact or x.dtype == torch.float64
@@ -110,6 +111,7 @@ def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
     return tops
 
 
+@beside_its_tensors
 def affine(x: Tensor, y: Tensor, weight: Tensor | None, tops: Tensor, temperature: float, parameters: Vector) -> Tensor:
     """See `Engine.affine`."""
     most_programs = 1 << 12  # that share the rows: the same on every GPU, so that sums do not depend on it

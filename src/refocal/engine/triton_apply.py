@@ -14,7 +14,19 @@ from torch import Tensor
 
 from refocal.engine.program import Findings, Opcode, Program
 from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
-from refocal.engine.triton_maths import LOG2E, OPTIONS, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
+from refocal.engine.triton_maths import (
+    LOG2E,
+    OPTIONS,
+    beside_its_tensors,
+    chunk_of,
+    exp2,
+    inverse,
+    log1p,
+    log_not,
+    other,
+    raised,
+    top_of,
+)
 from refocal.maps.curves import LARGEST_LOG_ODDS, ROUNDINGS
 
 # Triton reads globals of a kernel only as constexpr.
@@ -253,6 +265,7 @@ def _apply_kernel(
         tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 
+@beside_its_tensors
 def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Tensor] | None:
     """Probabilities of rows of logits, or their logarithms, in their precision; and what was seen of each row.
 

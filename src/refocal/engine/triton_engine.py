@@ -24,6 +24,7 @@ from refocal.engine.triton_maths import (
     OPTIONS,
     SOFTMAX,
     SQUARES,
+    beside_its_tensors,
     chunk_of,
     exp2,
     inverse,
@@ -303,6 +304,7 @@ def plan(logits: Any) -> Plan:
     )
 
 
+@beside_its_tensors
 def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.temperature`."""
     settings = _on_device(x, slope)
@@ -310,12 +312,14 @@ def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, ro
     return _sums(_temperature_kernel, 3, x, y, weight, settings, tops, places)
 
 
+@beside_its_tensors
 def focal(x: Tensor, y: Tensor, weight: Tensor | None, gamma: float, slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.focal`."""
     settings = _on_device(x, slope, gamma)
     return _sums(_focal_kernel, 6, x, y, weight, settings, *_rows(x, settings, DERIVATIVES))
 
 
+@beside_its_tensors
 def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.predict`."""
     tops, places, sums = _rows(x, _on_device(x, slope, *gammas), SQUARES)
@@ -329,6 +333,7 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, ro
     return out.transpose(0, 1)
 
 
+@beside_its_tensors
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """See `Engine.inspect`; at a slope of 0 all weights are 1: their sum is a count, the mean that of the distances."""
     tops, places, _ = _rows(x, _on_device(x, 0.0))

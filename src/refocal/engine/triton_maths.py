@@ -6,7 +6,11 @@ docs/focal-map.md derives the focal map and shows the three side by side.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
+import torch
 import triton
 import triton.language as tl
 
@@ -27,8 +31,22 @@ DERIVATIVES = tl.constexpr(2)
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 """Whether Triton's interpreter runs the kernels, which knows nothing of a GPU's own instructions."""
 
+Launcher = TypeVar("Launcher", bound=Callable[..., Any])
+
 OPTIONS = {"enable_fp_fusion": True}
 """Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10."""
+
+
+def beside_its_tensors(launcher: Launcher) -> Launcher:
+    """A function that launches kernels, on the GPU of its first tensor: Triton takes the current GPU, maybe another."""
+
+    @wraps(launcher)
+    def launch(*given: Any, **options: Any) -> Any:
+        first = next(value for value in given if isinstance(value, torch.Tensor))
+        with torch.cuda.device_of(first):
+            return launcher(*given, **options)
+
+    return launch  # type: ignore[return-value]
 
 
 @triton.jit

@@ -7,6 +7,7 @@ from refocal.evaluate.compute import *
 from refocal.evaluate.difference import *
 from refocal.evaluate.evaluation import *
 from refocal.evaluate.many import *
+from refocal.evaluate.many_runs import *
 from refocal.evaluate.requirements import *
 from refocal.evaluate.runs import *
 from refocal.evaluate.summary import *

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector, to_numpy
-from refocal._group_decisions import share_of_rows
 from refocal._groups import LABEL, MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
 from refocal.calibrators.class_order import InOrder
-from refocal.decide import at_or_above
+from refocal.decide.groups import share_of_rows
+from refocal.decide.net_benefit import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
 from refocal.evaluate.decisions import usual_threshold
@@ -30,11 +30,12 @@ from refocal.evaluate.evaluation import (
     SmoothCurve,
 )
 from refocal.metrics import SetCoverage, set_coverage
+from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import Interval, exact_interval_of_shift
-from refocal.metrics.recalibration import curve_of_rows
+from refocal.metrics.intervals import Interval
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions

@@ -29,10 +29,8 @@ from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
-    LABELS_OF_ROWS,
-    READ,
-    ROWS_OF_LABELS,
-    UNIT,
+    RunNote,
+    as_text,
     division_notes,
     repeated_id_note,
     run_of,
@@ -139,27 +137,13 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
-    for argument, rows in (("validation", validation), ("test", test)):
-        _check_rows(rows, argument, "compare")
-        if isinstance(rows, BlockedDataset):
-            expected = "Predictions, in memory; of rows in blocks fit each method and call evaluate"
-            raise ParameterError(argument, "compare", expected=expected, got="rows in blocks")
-    if isinstance(validation, MultiLabelPredictions) != isinstance(test, MultiLabelPredictions):
-        expected = f"{type(validation).__name__}, as the validation rows"
-        raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
+    _check_both(validation, test)
     if isinstance(validation, MultiLabelPredictions):
-        names = label_methods(methods)
         calibrators = {}
-        n_validation = validation.n_known
+        names = label_methods(methods)
     else:
-        calibrators = chosen_calibrators(methods, validation.n_classes)
-        if methods is None and validation.groups and validation.n_classes == 2:
-            calibrators |= {name: make(name) for name in GROUPED}
-        calibrators = {
-            name: with_input(calibrator, validation.input, "compare") for name, calibrator in calibrators.items()
-        }
+        calibrators = _unfitted(methods, validation)
         names = list(calibrators)
-        n_validation = len(validation)
     own_metrics = own_records(metrics, "compare")
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
@@ -172,17 +156,37 @@ def compare(
         "level": level,
         "seed": seed,
         "groups": groups,
+        "clusters": clusters,
+        "features": features,
+        "progress": lambda done, total, words: report(len(names) + done, len(names) + total, words),
     }
-    options["clusters"] = clusters
-    options["features"] = features
-    options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
     evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
     return replace(
         evaluation,
-        n_validation=n_validation,
-        run=evaluation.run | same_rows(validation, test) | division_notes(validation, test),
+        n_validation=validation.n_known if isinstance(validation, MultiLabelPredictions) else len(validation),
+        run=evaluation.run | as_text(same_rows(validation, test) | division_notes(validation, test)),
         failed=failures.reasons | evaluation.failed,
     )
+
+
+def _check_both(validation: Any, test: Any) -> None:
+    """Two sets of rows in memory, of one kind."""
+    for argument, rows in (("validation", validation), ("test", test)):
+        _check_rows(rows, argument, "compare")
+        if isinstance(rows, BlockedDataset):
+            expected = "Predictions, in memory; of rows in blocks fit each method and call evaluate"
+            raise ParameterError(argument, "compare", expected=expected, got="rows in blocks")
+    if isinstance(validation, MultiLabelPredictions) != isinstance(test, MultiLabelPredictions):
+        expected = f"{type(validation).__name__}, as the validation rows"
+        raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
+
+
+def _unfitted(methods: MethodsLike, validation: Predictions) -> dict[str, Calibrator]:
+    """The calibrators to fit, by their names, for scores of the kind that the rows have."""
+    calibrators = chosen_calibrators(methods, validation.n_classes)
+    if methods is None and validation.groups and validation.n_classes == 2:
+        calibrators |= {name: make(name) for name in GROUPED}
+    return {name: with_input(calibrator, validation.input, "compare") for name, calibrator in calibrators.items()}
 
 
 def _fit_all(
@@ -264,7 +268,7 @@ def evaluate(
         expected = "left out, unless rows are Predictions of two classes"
         raise ParameterError("features", "evaluate", expected=expected, got=type(features).__name__)
     if isinstance(test, MultiLabelPredictions):
-        several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
+        several = {RunNote.ROWS_OF_LABELS: str(len(test)), RunNote.LABELS_OF_ROWS: str(test.n_classes)}
         if clusters is not None:  # of rows, and so of all their labels
             numbers, name, names = as_clusters(clusters, len(test), "evaluate")
             test = replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
@@ -284,15 +288,11 @@ def evaluate(
     else:
         results = measure_in_memory(test, methods_of_rows, report, failures.of, metrics=own_metrics, **options)
     warn_of_groups(usable, results.groups)
-    repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
+    repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(test, "evaluate")
     can_recommend = _can_recommend(results, test.n_classes)
-    if chosen is not None:
-        picked = chosen
-    elif can_recommend:
-        levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes)
-        picked = recommended(results.of, usable, test.n_classes, levels.methods)
-    else:
-        picked = NONE
+    picked = chosen
+    if picked is None:
+        picked = _recommended_at(level, results, usable, test.n_classes) if can_recommend else NONE
     n_shown = 1 if picked == NONE else 2
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
@@ -395,7 +395,7 @@ def _check_calibrators(calibrators: Any) -> None:
 def _read(test: Predictions | BlockedDataset) -> dict[str, str]:
     """What was read from a file, in one line; nothing of arrays."""
     source = test.reader.source if isinstance(test, BlockedDataset) else test.source
-    return {READ: test.described()} if source.place else {}
+    return {RunNote.READ: test.described()} if source.place else {}
 
 
 def _in_order(
@@ -418,6 +418,14 @@ def _can_recommend(results: Results, n_classes: int) -> bool:
     if all(is_guessing(log_loss, n_classes) for log_loss in log_losses):
         return False
     return results.n_rows >= FEWEST_ROWS_TO_RECOMMEND
+
+
+def _recommended_at(
+    level: float, results: Results, calibrators: Mapping[str, Calibrator | None], n_classes: int
+) -> str:
+    """The recommended method, where all statements of an evaluation hold together at a level."""
+    levels = statement_levels(level, len(results.of) - 1, results.n_groups, n_classes)
+    return recommended(results.of, calibrators, n_classes, levels.methods)
 
 
 def recommended(

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
-from refocal.errors import FormatError, Remedy
+from refocal.errors import FormatError, ParameterError, Remedy
 from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key
+from refocal.rows.labels import label_key, order_of_numbers
 
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
@@ -94,6 +94,9 @@ class Query:
     def __post_init__(self) -> None:
         if self.input is not None:
             check_option(self.input, INPUTS, "input", self.function)
+        if self.values is not None and not isinstance(self.values, str):
+            expected = "a text: a name, a pattern, or several with commas between them"
+            raise ParameterError("values", self.function, expected=expected, got=repr(self.values))
 
     def with_clusters(self, name: str | None) -> Query:
         """The same with a column of clusters, which is read as those of groups are."""
@@ -508,11 +511,16 @@ def _which(contents: Contents, columns: Sequence[str]) -> FormatError:
 
 
 def _counted(columns: list[str]) -> list[str]:
-    """Columns that are numbered from 0 or 1 in the order of their numbers, however written; others as they are.
+    """Columns that are numbered from 0 or 1, or called False and True, in this order; others as they are.
+
+    How a number is written does not matter.
 
     >>> _counted(["p_1.0", "p_0.0"]), _counted(["logit_02", "logit_00", "logit_01"]), _counted(["b1", "a0"])
     (['p_0.0', 'p_1.0'], ['logit_00', 'logit_01', 'logit_02'], ['b1', 'a0'])
     """
+    order = order_of_numbers([column[shared_beginning(columns) :] for column in columns])
+    if order is not None:
+        return [columns[i] for i in order]
     matches = [re.fullmatch(r"(.*?)(\d+(?:\.0*)?)", column) for column in columns]
     if not all(matches) or len({match[1] for match in matches if match}) > 1:
         return columns

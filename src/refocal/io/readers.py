@@ -225,6 +225,7 @@ def open_rows(
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
     reader = reader.of_classes(classes) if class_names is None else named(reader, class_names)
+    reader = reader.in_order_of_numbers()
     rows = of_parts(parts, reader, scheduler, client, map)
     rows.bad_parts = tuple(query.bad or ())
     return rows

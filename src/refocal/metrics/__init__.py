@@ -9,8 +9,10 @@ A new metric is a function and its `Metric` record, in one of the modules below 
 # ruff: noqa: F403
 from inspect import ismodule as _ismodule
 
+from refocal.metrics.bias_interval import *
 from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
+from refocal.metrics.calibration_curve import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
 from refocal.metrics.judged import *

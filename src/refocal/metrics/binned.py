@@ -20,12 +20,14 @@ from refocal.metrics.bins import (
     join_cells,
     make_bins,
     norm_of_gaps,
+    norms_of_gaps,
     parts_by_label,
     rank,
 )
+from refocal.metrics.column_bins import can_count, column_bins
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import read_probabilities, row_sums
-from refocal.metrics.intervals import ErrorModel, InvertedError, smoothed
+from refocal.metrics.inverted_error import ErrorModel, InvertedError, smoothed
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -142,6 +144,10 @@ def classwise_ece(
         sums_of_present = to_numpy(row_sums(rows.values[:, present]))
         labels = present.tolist()
         absent_error = float(np.average(sums_of_all - sums_of_present, weights=rows.weight))
+    if len(labels) == rows.n_classes and can_count(rows, n_bins, strategy):
+        columns = column_bins(rows, n_bins)
+        errors = norms_of_gaps(columns.confidence - columns.correct, columns.count, norm).tolist()
+        return math.fsum(errors) / rows.n_classes
     errors = []
     for p, occurs in rows.events(labels):
         bins = make_bins(p, occurs, rows.weight, n_bins=n_bins, strategy=strategy)

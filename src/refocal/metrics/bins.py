@@ -495,10 +495,15 @@ def parts_by_label(rows: Predictions, *, n_bins: int, strategy: str) -> list[Bin
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:
     """l1: Σ w|gap|, l2: √(Σ w gap²), max: the largest |gap|; w is the bin's share of the weight."""
-    gap = np.abs(bins.gap)
-    if norm == "max":
-        return float((gap / bins.weight).max())
-    total = bins.weight.sum()
+    return float(norms_of_gaps(bins.gap, bins.weight, norm))
+
+
+def norms_of_gaps(gap: Vector, weight: Vector, norm: str) -> Vector:
+    """`norm_of_gaps` of bins on the last axis, of which some may be empty."""
+    gap = np.abs(gap)
     if norm == "l1":
-        return float(gap.sum() / total)
-    return float(np.sqrt((gap * gap / bins.weight).sum() / total))
+        return np.asarray(gap.sum(axis=-1) / weight.sum(axis=-1))
+    mean_gap = np.divide(gap, weight, out=np.zeros_like(gap), where=weight > 0.0)
+    if norm == "max":
+        return np.asarray(mean_gap.max(axis=-1))
+    return np.asarray(np.sqrt((gap * mean_gap).sum(axis=-1) / weight.sum(axis=-1)))

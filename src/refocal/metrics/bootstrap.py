@@ -18,15 +18,8 @@ from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, InputWarning, ParameterError, warn
 from refocal.metrics.bins import bins_of
 from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import (
-    SHAPE_BINS,
-    Interval,
-    InvertedError,
-    MeanSummary,
-    PairedDifference,
-    Summary,
-    noise_of_clusters,
-)
+from refocal.metrics.intervals import Interval, MeanSummary, PairedDifference, Summary
+from refocal.metrics.inverted_error import InvertedError, noise_of_clusters
 from refocal.metrics.record import Metric
 from refocal.metrics.records import METRICS, as_metric
 from refocal.metrics.resampling import Evaluate, draw_resamples, resample_mean, resample_rows
@@ -216,7 +209,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
     if metric.rows.clusters is not None and not model.by_confidence:
         expected = f"left out for the {metric.record.label}, whose interval is for independent rows"
         raise ParameterError("clusters", function, expected=expected, got="clusters")
-    shape = bins_of(metric.rows, n_bins=SHAPE_BINS)
+    shape = bins_of(metric.rows, n_bins=8)  # whose gaps show where the model is off
     return InvertedError(metric.value, model, shape, n_draws, seed, noise_of_clusters(model, metric.rows))
 
 

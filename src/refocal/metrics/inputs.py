@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -219,9 +220,7 @@ def read(
     if names is not None and not is_binary:
         named = replace(predictions, class_names=tuple(str(name) for name in names))
         predictions = replace(in_order_of_numbers(named), class_names=None, label_map=None)
-    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy, log C at most.
-    entropy = 1.0 if is_binary else max(1.0, math.log(n_classes))
-    return predictions, max(SUM_TOLERANCE, precision * entropy)
+    return predictions, sum_tolerance(precision, 1 if is_binary else n_classes)
 
 
 def _classes_last(array: Array, labels_shape: tuple[int, ...], argument: str, function: str) -> Array:
@@ -285,7 +284,11 @@ def _with_own_remedy(error: LabelError, takes_ignore_index: bool) -> LabelError:
 
 
 def row_sums(values: Array, power: int = 1) -> Array:
-    """The sum of each row, or of its powers, in float64 without a copy of all; on a GPU of some rows at a time."""
+    """The sum of each row, or of its powers, in float64 without a copy of all."""
+    if can_use_kernels(values):
+        from refocal.engine import triton_rows
+
+        return triton_rows.power_sums(values.detach(), power)
     if on_gpu(values):
         blocks = row_blocks(len(values), values.shape[1], GPU_BLOCK)
         return namespace(values).concat([(values[rows].double() ** power).sum(1) for rows in blocks])
@@ -293,3 +296,16 @@ def row_sums(values: Array, power: int = 1) -> Array:
         return np.sum(values, axis=1, dtype=np.float64)
     axes = ",".join(["ij"] * power)
     return np.einsum(f"{axes}->i", *[values] * power, dtype=np.float64)
+
+
+def can_use_kernels(values: Array) -> bool:
+    """Whether the kernels of `triton_rows` can read these rows."""
+    return on_gpu(values) and values.is_cuda and values.stride(-1) == 1 and find_spec("triton") is not None
+
+
+def sum_tolerance(precision: float, n_classes: int) -> float:
+    """How far the sum of a row may be from 1, for numbers of a precision: rounding moves it.
+
+    It moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy, log C at most.
+    """
+    return max(SUM_TOLERANCE, precision * max(1.0, math.log(n_classes)))

@@ -12,7 +12,8 @@ from refocal._arrays import Vector, to_numpy
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
-from refocal.metrics.intervals import ErrorModel, Interval, IntervalForm, Summary
+from refocal.metrics.intervals import Interval, IntervalForm, Summary
+from refocal.metrics.inverted_error import ErrorModel
 from refocal.rows import Predictions
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from refocal._plugins import load_plugins
 from refocal._validation import check_option
 from refocal.errors import ParameterError
-from refocal.metrics import binned, recalibration, scores, selective, smooth, squared, two_classes
+from refocal.metrics import binned, calibration_curve, recalibration, scores, selective, smooth, squared, two_classes
 from refocal.metrics.record import OWN_FUNCTION, Metric
 
 __all__ = ["METRICS", "Metric"]
@@ -23,6 +23,7 @@ METRICS: dict[str, Metric] = {
         *squared.METRICS,
         *two_classes.METRICS,
         *recalibration.METRICS,
+        *calibration_curve.METRICS,
         *selective.METRICS,
     )
 }

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Indices, Vector, in_library_of, take_label, to_numpy, without_warnings
+from refocal._arrays import Indices, Vector, in_library_of, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import check_integer, check_option
 from refocal.metrics.bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
-from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities, row_sums
+from refocal.metrics.inputs import (
+    can_use_kernels,
+    mean,
+    read_log_probabilities,
+    read_probabilities,
+    row_sums,
+    sum_tolerance,
+)
 from refocal.metrics.intervals import ShareSummary
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
@@ -109,8 +116,35 @@ def brier_score(
     >>> brier_score([0, 1], [0.25, 0.5]), brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     (0.15625, 0.15625)
     """
+    if sample_weight is None and ignore_index is None and classes is None:
+        score = _brier_on_gpu(y_true, probabilities)
+        if score is not None:
+            return score
     rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score", ignore_index, class_names=classes)
     return mean(brier_terms(rows), rows.weight)
+
+
+def _brier_on_gpu(labels: Any, p: Any) -> float | None:
+    """`brier_score` of tensors on one GPU, which are read once and stay there; None if they are of another kind.
+
+    Nor is there an answer where `read_probabilities` would refuse them: it says why.
+    """
+    if not (on_gpu(p) and on_gpu(labels) and labels.device == p.device):
+        return None
+    xp = namespace(p)
+    is_plain = xp.isdtype(p.dtype, "real floating") and xp.isdtype(labels.dtype, "signed integer")
+    if not is_plain or p.ndim != 2 or p.shape[1] < 3 or labels.shape != p.shape[:1] or len(p) == 0:
+        return None
+    if not can_use_kernels(p):
+        return None
+    from refocal.engine import triton_rows
+
+    terms, sums, lowest = triton_rows.brier(p.detach(), labels)
+    n_classes = p.shape[1]
+    tolerance = sum_tolerance(float(xp.finfo(p.dtype).eps), n_classes)
+    is_label = (labels >= 0) & (labels < n_classes)
+    is_valid = is_label & (lowest >= 0.0) & ((sums - 1.0).abs() <= tolerance)
+    return float(terms.mean()) if bool(is_valid.all()) else None
 
 
 def brier_terms(rows: Predictions) -> Vector:

@@ -14,14 +14,8 @@ from refocal.metrics.binned import debiased_model
 from refocal.metrics.bins import Bins, join_cells, rank
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import (
-    ClusterNoise,
-    Interval,
-    InvertedError,
-    PairedDifference,
-    noise_of_clusters,
-    normal_difference,
-)
+from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
+from refocal.metrics.inverted_error import ClusterNoise, InvertedError, noise_of_clusters
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex

@@ -17,17 +17,12 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, without_warnings
 from refocal.errors import LabelError, ShapeError
+from refocal.metrics.bias_interval import exact_interval_of_shift, interval_of_shift
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import (
-    InfluenceSummary,
-    Interval,
-    exact_interval_of_shift,
-    interval_of_shift,
-    number_of,
-)
+from refocal.metrics.intervals import InfluenceSummary, Interval, number_of
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 from refocal.rows import Predictions

@@ -2,8 +2,8 @@
 
 from refocal.monitor.advice import Advice
 from refocal.monitor.backtest import backtest
-from refocal.monitor.history import WindowSummary
 from refocal.monitor.monitor import CalibrationMonitor
+from refocal.monitor.period_sums import WindowSummary
 from refocal.monitor.policies import AtAlarm, Forgetting, Keep, Window, usual_policies
 
 __all__ = [

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import date
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from refocal._arrays import as_array, to_numpy
-from refocal._files import replace_atomically, write_atomically
-from refocal._groups import MISSING, Groups, as_groups
-from refocal._json import build, read_json, without_format
+from refocal._files import write_atomically
+from refocal._groups import as_groups
+from refocal._json import read_json
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
-from refocal.io.arrays import open_arrays
 from refocal.metrics.inputs import read_probabilities
 from refocal.monitor.advice import (
     Advice,
@@ -34,25 +32,24 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
-from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, Key, WindowSummary, summary_of
+from refocal.monitor.history import LARGEST_LOG_E, Alarm, History
+from refocal.monitor.period_sums import WindowSummary, summary_of
+from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
+from refocal.monitor.state import MonitorState
+from refocal.monitor.waiting import (
+    WAITING_SUFFIX,
+    Waiting,
+    columns_of_groups,
+    id_text,
+    read_waiting,
+    waiting_file,
+    write_waiting,
+)
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
-from refocal.rows.labels import LabelRule, label_key, raw_labels, resolve
+from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import LabelRule, label_key, order_of_numbers, raw_labels, resolve
 from refocal.rows.scores import as_scores, column_names
-
-FORMAT = "refocal-monitor"
-VERSION = 2
-WAITING = ".waiting.npz"
-
-
-class Waiting(NamedTuple):
-    """A prediction that waits for its label."""
-
-    key: Key
-    p: Any
-    groups: dict[str, str]
-    counts: bool
-    """Whether it was made since the last recalibration."""
 
 
 class CalibrationMonitor:
@@ -130,6 +127,8 @@ class CalibrationMonitor:
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
         self._history = History(independent=bool(independent))
         self._waiting: dict[str, Waiting] = {}
+        self._gathered: list[tuple[Key, Predictions]] | None = None
+        """The labelled rows of batches that enter the test together; None where each enters by itself."""
 
     @property
     def independent(self) -> bool:
@@ -174,7 +173,7 @@ class CalibrationMonitor:
             The period of each row, for a batch of several: `clusters=table["day"]`. By default the clusters of
             Predictions, unless `period` is given.
         groups : array (N,), mapping or data frame, optional
-            Groups that are watched by themselves too.
+            Groups that are watched by themselves too, unless rows are declared independent.
         """
         function = "CalibrationMonitor.update"
         if period is not None and clusters is not None:
@@ -182,7 +181,7 @@ class CalibrationMonitor:
         if isinstance(probabilities, Predictions):
             rows, names = self._of_predictions(probabilities, labels, function)
             if period is None and clusters is None:
-                clusters = _periods_of_clusters(rows)
+                clusters = periods_of_clusters(rows)
             given_labels = rows.labels if ids is None else None
         else:
             p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
@@ -190,7 +189,11 @@ class CalibrationMonitor:
                 warn(InputWarning("an empty batch was ignored.", function=function))
                 return 0
             columns = column_names(probabilities) if p.ndim == 2 else None
-            p, names = self._in_order(p, columns, function)
+            order = None if columns is None else order_of_numbers(names_of_columns(columns)[0])
+            if columns is not None and order is not None:
+                p = p[:, order]
+                columns = tuple(columns[i] for i in order)
+            names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
@@ -201,13 +204,18 @@ class CalibrationMonitor:
                 rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
         if groups is not None:
             rows = replace(rows, groups=as_groups(groups, len(rows), function))
+        if rows.groups and self.independent:
+            text = "groups are not watched where rows are declared independent: that test is of all rows together."
+            warn(InputWarning(text, function=function))
         rows = replace(rows, class_names=names)
-        keys = self._keys(period, clusters, len(rows), function)
+        before = self._history.periods
+        last_period = before[-1].last if before else None
+        keys = keys_of_rows(period, clusters, len(rows), last_period, function)
         if given_labels is None:
             return self._wait(rows, ids, keys, names, function)
         self._check_classes(rows, function)
         self.class_names = names or self.class_names
-        parts = _by_period(keys, rows)
+        parts = by_period(keys, rows)
         for key, part in parts:
             self._history.predicted(key, part)
         self._enter(parts)
@@ -226,7 +234,7 @@ class CalibrationMonitor:
         (1, 1)
         """
         function = "CalibrationMonitor.add_labels"
-        names = [_id_text(name) for name in ids]
+        names = [id_text(name) for name in ids]
         given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
         # Of an id that is given twice the first label counts.
@@ -235,13 +243,13 @@ class CalibrationMonitor:
             waited = [self._waiting[name] for name in matched]
             p = np.array([entry.p for entry in waited])
             rows = self._read(given[list(matched.values())], p, function, self.class_names)
-            rows = replace(rows, groups=_columns_of_groups(waited), class_names=self.class_names)
+            rows = replace(rows, groups=columns_of_groups(waited), class_names=self.class_names)
             for name in matched:
                 del self._waiting[name]
             is_new = np.array([entry.counts for entry in waited])
             if is_new.any():
                 keys = [entry.key for entry in waited if entry.counts]
-                self._enter(_by_period(keys, rows.take(np.flatnonzero(is_new))))
+                self._enter(by_period(keys, rows.take(np.flatnonzero(is_new))))
             if not is_new.all():
                 n_old = np.count_nonzero(~is_new)
                 text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
@@ -402,14 +410,12 @@ class CalibrationMonitor:
             labels_by_name=self.labels_by_name,
             enough_labels=self.enough_labels,
         )
-        return {"format": FORMAT, "version": VERSION, **asdict(state)}
+        return state.to_dict()
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
         """The monitor that `to_dict` described."""
-        values = without_format(data, "a monitor", FORMAT, VERSION)
-        state = build(MonitorState, values, "monitor")
-        state.history.check()
+        state = MonitorState.of_file(data)
         try:
             made = cls(
                 alpha=state.alpha,
@@ -419,18 +425,11 @@ class CalibrationMonitor:
             )
         except ParameterError as error:
             raise FormatError(str(error)) from error
-        if state.n_classes is not None and state.n_classes < 2:
-            raise FormatError("'n_classes' must be at least 2.")
-        names = state.class_names
-        if names is not None and not len(names) == len(set(names)) == state.n_classes:
-            raise FormatError("'class_names' must be as many different ones as 'n_classes'.")
-        if any(count < 0 for count in state.merged.values()):
-            raise FormatError("'merged' must have counts of rows, of 0 or more.")
         made.n_classes = state.n_classes
         made._history = state.history
-        made.id = state.id or (_id_of_content(values) if state.history.n_rows > 0 else uuid.uuid4().hex)
+        made.id = state.id or made.id
         made.merged = state.merged
-        made.class_names = None if names is None else tuple(names)
+        made.class_names = None if state.class_names is None else tuple(state.class_names)
         made.labels_by_name = state.labels_by_name
         return made
 
@@ -449,18 +448,7 @@ class CalibrationMonitor:
         """
         beside = waiting_file(path)
         if self._waiting:
-            waiting = [*self._waiting.values()]
-            groups: dict[str, Any] = {f"group:{name}": column for name, column in _columns_of_groups(waiting).items()}
-            with replace_atomically(beside) as part, part.open("wb") as file:
-                np.savez(
-                    file,
-                    monitor=self.id,
-                    ids=np.array(list(self._waiting)),
-                    periods=np.array([entry.key for entry in waiting]),
-                    probabilities=np.array([entry.p for entry in waiting]),
-                    counts=np.array([entry.counts for entry in waiting]),
-                    **groups,
-                )
+            write_waiting(beside, self._waiting, self.id)
         write_atomically(path, json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False) + "\n")
         if not self._waiting:
             beside.unlink(missing_ok=True)
@@ -476,9 +464,9 @@ class CalibrationMonitor:
             beside = waiting_file(path)
             if not beside.is_file():
                 # Versions before 0.2.0 left out the ending of the state.
-                beside = Path(path).with_suffix(WAITING)
+                beside = Path(path).with_suffix(WAITING_SUFFIX)
             if n_waiting and beside.is_file():
-                made._waiting = _read_waiting(beside, made.id, n_waiting)
+                made._waiting = read_waiting(beside, made.id, n_waiting)
             elif n_waiting:
                 beside = waiting_file(path)
                 lost = f"{n_waiting:,} predictions wait for labels, but {beside.name} is missing: they are lost."
@@ -519,6 +507,9 @@ class CalibrationMonitor:
 
     def _enter(self, parts: list[tuple[Key, Predictions]]) -> None:
         """Labelled rows, by period."""
+        if self._gathered is not None:
+            self._gathered.extend(parts)
+            return
         waiting = Counter(entry.key for entry in self._waiting.values() if entry.counts)
         self._history.add(parts, waiting, self.enough_labels, self.alpha)
 
@@ -531,7 +522,7 @@ class CalibrationMonitor:
         function: str,
     ) -> int:
         """Keep predictions until their labels come, by their ids."""
-        names = [_id_text(name) for name in ids]
+        names = [id_text(name) for name in ids]
         if len(names) != len(rows):
             raise ShapeError("ids", function, expected=f"{len(rows)} ids, one for each row", got=f"{len(names)}")
         counts = Counter([*names, *(name for name in names if name in self._waiting)])
@@ -540,22 +531,12 @@ class CalibrationMonitor:
             raise DataError("ids", function, expected="different for all waiting rows", got=f"{twice!r} twice")
         self._check_classes(rows, function)
         self.class_names = class_names or self.class_names
-        for key, part in _by_period(keys, rows):
+        for key, part in by_period(keys, rows):
             self._history.predicted(key, part)
         for i, name in enumerate(names):
             groups = {column: str(values[i]) for column, values in rows.groups.items()}
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
-
-    def _keys(self, period: Any, clusters: Any, n_rows: int, function: str) -> list[Key]:
-        """The period of each row."""
-        if clusters is None:
-            return [self._key(period, function)] * n_rows
-        values = list(clusters)
-        if len(values) != n_rows:
-            raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
-        known: dict[Any, Key] = {value: self._key(value, function) for value in dict.fromkeys(values)}
-        return [known[value] for value in values]
 
     def _order_of_classes(self, other: CalibrationMonitor) -> tuple[str, ...]:
         """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
@@ -564,20 +545,15 @@ class CalibrationMonitor:
         counted = tuple(str(i) for i in range(self.n_classes or 0))
         return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
 
-    def _in_order(self, p: Any, columns: tuple[Any, ...] | None, function: str) -> tuple[Any, tuple[str, ...] | None]:
-        """A batch and the names of its columns, which are those of all batches in their order; None if it has none.
-
-        Columns called 0 … C-1 are put into the order of these numbers.
-        """
+    def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+        """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
         names = None
         if columns is not None:
             start = shared_beginning(columns)
             names = tuple(str(name)[start:] for name in columns)
-            keys = [label_key(name) for name in names]
-            if {*keys} == {*range(len(keys))}:
-                p = p[:, [keys.index(i) for i in range(len(keys))]]
-                names = tuple(str(i) for i in range(len(keys)))
-        return p, self._same_names(names, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            if [label_key(name) for name in names] == list(range(len(names))):
+                names = tuple(str(i) for i in range(len(names)))
+        return self._same_names(names, n_classes, function)
 
     def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """Names of a batch beside those before; None where the columns only count."""
@@ -634,116 +610,25 @@ class CalibrationMonitor:
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
 
-    def _key(self, period: Any, function: str) -> Key:
-        """The name of a period: a whole number, or text, as dates are. By default the next number."""
-        before = self._history.periods
-        if period is None:
-            last = before[-1].last if before else 0
-            period = last + 1 if isinstance(last, int) else 1
-        elif isinstance(period, date):
-            period = period.isoformat()
-        elif isinstance(period, np.datetime64) and not np.isnat(period):
-            period = str(np.datetime_as_string(period, unit="auto"))
-        is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
-        if not is_whole and not (isinstance(period, str) and period):
-            raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
-        if before and isinstance(before[0].first, int) != is_whole:
-            kind = "text or dates" if is_whole else "whole numbers"
-            raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
-        return int(period) if is_whole else period
 
+@contextmanager
+def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
+    """Batches that are added inside enter the test at the end: period by period, in the order of these.
 
-@dataclass(frozen=True)
-class MonitorState:
-    """The fields of a monitor in a file."""
+    Files that a pattern lists are in no order of time, and those of several regions have rows of the same days.
 
-    alpha: float
-    smallest_shift: float
-    level: float
-    n_classes: int | None
-    n_waiting: int
-    history: History
-    class_names: list[str] | None = None
-    """In the order of the columns; of two the second is the positive class."""
-    id: str = ""
-    merged: dict[str, int] = field(default_factory=dict)
-    labels_by_name: bool | None = None
-    enough_labels: float = 0.5
-
-
-def _periods_of_clusters(rows: Predictions) -> list[Any] | None:
-    """The name of the cluster of each row, as whole numbers where all are; None where rows have no such names."""
-    if rows.clusters is None or rows.cluster_names is None:
-        return None
-    names: list[Any] = rows.cluster_names.tolist()
-    if all(name.isdecimal() and str(int(name)) == name for name in names):
-        names = [int(name) for name in names]
-    return [names[number] for number in rows.clusters.tolist()]
-
-
-def _by_period(keys: list[Key], rows: Predictions) -> list[tuple[Key, Predictions]]:
-    """The rows of each period."""
-    distinct = [*dict.fromkeys(keys)]
-    if len(distinct) == 1:
-        return [(distinct[0], rows)]
-    rows_of: dict[Key, list[int]] = {key: [] for key in distinct}
-    for i, key in enumerate(keys):
-        rows_of[key].append(i)
-    return [(key, rows.take(np.array(numbers))) for key, numbers in rows_of.items()]
-
-
-def _columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
-    """The groups of predictions that wait, by column."""
-    names = dict.fromkeys(name for entry in waiting for name in entry.groups)
-    return {name: np.array([entry.groups.get(name, MISSING) for entry in waiting]) for name in names}
-
-
-def waiting_file(state: str | os.PathLike[str]) -> Path:
-    """The file of the predictions that wait for labels, beside that of the state.
-
-    >>> waiting_file("state.east").name
-    'state.east.waiting.npz'
+    >>> monitor = CalibrationMonitor()
+    >>> with entering_together(monitor):
+    ...     for day in ("day10", "day2"):
+    ...         _ = monitor.update([0.2, 0.7], [0, 1], period=day)
+    >>> [period for period, _ in monitor.evidence()]
+    ['day2', 'day10']
     """
-    path = Path(state)
-    return path.with_name(path.name + WAITING)
-
-
-def _read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]:
-    """The predictions that wait, by id; refused if they are those of another state."""
-    contents = open_arrays(str(file))
-    ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
-    if not len(ids) == len(keys) == len(p):
-        raise FormatError(f"{file.name} must hold as many ids as periods and probabilities.")
-    if "monitor" in contents.names and str(np.asarray(contents.get("monitor"))) != monitor:
-        raise FormatError(f"{file.name} holds the waiting predictions of another monitor.")
-    if len(ids) != n_waiting:
-        raise FormatError(f"{file.name} must hold {n_waiting:,} waiting predictions. Got {len(ids):,} instead.")
-    counts = np.asarray(contents.get("counts")) if "counts" in contents.names else np.ones(len(ids), dtype=bool)
-    columns = {
-        name.removeprefix("group:"): np.asarray(contents.get(name))
-        for name in contents.names
-        if name.startswith("group:")
-    }
-    if any(len(values) != len(ids) for values in (counts, *columns.values())):
-        raise FormatError(f"{file.name} must hold as many groups as ids.")
-    made = {}
-    for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
-        groups = {column: str(values[i]) for column, values in columns.items()}
-        made[str(name)] = Waiting(key, p[i], groups, counts=bool(counts[i]))
-    return made
-
-
-def _id_text(value: Any) -> str:
-    """The text of an id; whole numbers are the same however they are stored.
-
-    >>> _id_text(1.0), _id_text(np.int64(1)), _id_text("1.0")
-    ('1', '1', '1.0')
-    """
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _id_of_content(values: dict[str, Any]) -> str:
-    """The id of a file that has none: copies of the file have the same one."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]
+    monitor._gathered = []
+    try:
+        yield
+        gathered = monitor._gathered
+    finally:
+        monitor._gathered = None
+    if gathered:
+        monitor._enter(gathered)

@@ -91,7 +91,8 @@ def log_probabilities(chain: Chain, x: Tensor, parameters: list[Tensor]) -> Tens
 
 @torch.library.custom_op("refocal::calibrate", mutates_args=())
 def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
-    """Log-probabilities (..., C) of scores in one piece of memory, of their dtype; `CalibrationLayer` has the rest."""
+    """Log-probabilities (..., C) of scores, of their dtype; `CalibrationLayer` has the rest."""
+    x = x.contiguous()  # the compiler was told that the result is, whatever layout it has chosen for the scores
     log_p = _by_kernel(x, parameters, structure)
     if log_p is not None:
         return log_p
@@ -122,4 +123,4 @@ def _by_kernel(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor | 
 
 @calibrate.register_fake
 def _(x: Tensor, parameters: list[Tensor], structure: str) -> Any:
-    return torch.empty_like(x)
+    return x.new_empty(x.shape)

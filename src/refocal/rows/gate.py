@@ -25,10 +25,11 @@ from refocal.rows.labels import (
     distinct_labels,
     label_key,
     labelled_rows,
-    order_with_positive,
+    order_of_numbers,
     raw_labels,
     resolve,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -59,11 +60,17 @@ def read_rows(
     groups: Any = None,
     clusters: Any = None,
     source: Origin | None = None,
+    several_axes: bool = False,
 ) -> Predictions:
-    """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments."""
+    """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments.
+
+    `several_axes` as for `aligned`.
+    """
     if renormalise and kind != "probabilities":
         raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
-    rows = aligned(values, labels, weight, names, function, ignore_index=ignore_index, kind=kind)
+    rows = aligned(
+        values, labels, weight, names, function, ignore_index=ignore_index, kind=kind, several_axes=several_axes
+    )
     has_one_column = rows.scores.ndim == 1
     scores = read_scores(
         rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
@@ -111,23 +118,27 @@ def _check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | Non
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:
-    """Columns called 0 … C-1 in the order of these numbers, as a file has them; others as they are."""
-    keys = [] if rows.class_names is None else [label_key(name) for name in rows.class_names]
-    if rows.binary or not keys or {*keys} != {*range(len(keys))}:
+    """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
+
+    Numbers are then no names any more; False and True are.
+    """
+    order = order_of_numbers(rows.class_names)
+    if rows.binary or order is None:
         return rows
-    moved = rows.reordered(np.array([keys.index(i) for i in range(len(keys))]))
-    return replace(moved, class_names=None, given_classes=None, label_map=rows.label_map)
+    label_map = None if rows.label_map is None else rows.label_map.reordered(order)
+    moved = replace(rows.reordered(np.array(order)), label_map=label_map)
+    if {label_key(name) for name in rows.class_names or ()} == {"False", "True"}:
+        return moved
+    return replace(moved, class_names=None, given_classes=None)
 
 
 def in_column_order(values: Any) -> Any:
-    """Scores without labels: those of Predictions, or of a frame whose columns called 0 … C-1 follow these numbers."""
+    """Scores without labels: those of Predictions, or of a frame, whose columns called 0 … C-1 are in this order."""
     if isinstance(values, Predictions):
         return values.values
     names, _ = names_of_columns(column_names(values))
-    keys = [label_key(name) for name in names or ()]
-    if not keys or {*keys} != {*range(len(keys))}:
-        return values
-    return np.asarray(as_scores(values))[:, [keys.index(i) for i in range(len(keys))]]
+    order = order_of_numbers(names)
+    return values if order is None else np.asarray(as_scores(values))[:, order]
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
@@ -205,8 +216,8 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     if reader.positive_label is None:
         return rows
     names_of_reader = reader.class_names
-    if names_of_reader is not None and rows.class_names is None:  # columns called 0 and 1, now in this order
-        names_of_reader = ("0", "1")
+    if names_of_reader is not None:  # columns called 0 and 1, now in this order, have no names but these
+        names_of_reader = rows.class_names or ("0", "1")
     rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
     is_number = LabelMap(2, None).column(reader.positive_label) >= 0
@@ -245,11 +256,12 @@ def aligned(
     ignore_index: IgnoreIndex = None,
     kind: str = "logits",
     classes_last: bool = False,
+    several_axes: bool = False,
 ) -> Aligned:
     """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
 
     Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there.
+    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
@@ -260,6 +272,9 @@ def aligned(
     if has_label_each:
         check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
+    if kind == "log-odds" and scores.ndim != 1 and not several_axes:
+        expected = "one-dimensional, one number per row, with at least one row"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
@@ -288,10 +303,8 @@ def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: 
 
 
 def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:
+    """Labels of the shape of the rows of scores."""
     given = tuple(scores.shape)
-    if kind == "log-odds" and names.labels == "labels" and len(given) != 1:
-        expected = "one-dimensional, one number per row, with at least one row"
-        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
     if len(given) == 1 and len(shape) == 2 and shape[1] > 1:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")

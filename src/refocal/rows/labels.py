@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -38,7 +38,7 @@ IgnoreIndex = int | Sequence[int] | None
 LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
-_BOOLEAN_NUMBERS = {"True": 1, "False": 0}
+BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 
 
 def label_key(label: Any) -> LabelKey:
@@ -71,6 +71,27 @@ def _text_key(text: str) -> LabelKey:
     if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
         return int(text.partition(".")[0])
     return {"true": "True", "false": "False"}.get(text.lower(), text)
+
+
+def number_keys(names: Iterable[Any]) -> list[LabelKey]:
+    """The keys of the names of columns, of which False and True are the numbers 0 and 1.
+
+    >>> number_keys(["True", "False"]), number_keys(["p", "true"])
+    ([1, 0], ['p', 1])
+    """
+    return [BOOLEAN_NUMBERS.get(str(key), key) for key in map(label_key, names)]
+
+
+def order_of_numbers(names: Sequence[Any] | None) -> list[int] | None:
+    """The positions of the columns called 0 … C-1, or False and True, among names; None if they are called otherwise.
+
+    >>> order_of_numbers(["2", "0", "1"]), order_of_numbers(["True", "False"]), order_of_numbers(["cat", "dog"])
+    ([1, 2, 0], [1, 0], None)
+    """
+    keys = number_keys(names or ())
+    if not keys or {*keys} != {*range(len(keys))}:
+        return None
+    return [keys.index(number) for number in range(len(keys))]
 
 
 class RawLabels(NamedTuple):
@@ -134,13 +155,20 @@ class LabelMap:
         key = label_key(label)
         if self.columns is not None:
             number = self.columns.get(key)
-            if number is None and key in _BOOLEAN_NUMBERS:
-                number = self.columns.get(_BOOLEAN_NUMBERS[str(key)])
+            if number is None and key in BOOLEAN_NUMBERS:
+                number = self.columns.get(BOOLEAN_NUMBERS[str(key)])
             return -1 if number is None else number
-        whole = _BOOLEAN_NUMBERS.get(key) if isinstance(key, str) else key
+        whole = BOOLEAN_NUMBERS.get(key) if isinstance(key, str) else key
         if whole is None or not 0 <= whole - self.first_label < self.n_classes:
             return -1
         return whole - self.first_label
+
+    def reordered(self, order: Sequence[int]) -> LabelMap:
+        """The map to the same columns in another order; `order` has their present positions."""
+        if self.columns is None:
+            return self
+        position = {column: i for i, column in enumerate(order)}
+        return replace(self, columns={key: position[column] for key, column in self.columns.items()})
 
     def numbers(self, values: Array) -> Indices:
         """The column of each label, as a NumPy array of the same shape; -1 where a label has none."""
@@ -224,6 +252,17 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
+    def columns_by_number_at_end(self) -> dict[LabelKey, int]:
+        """The column of each number that a name ends in, where all are one word and a number, as c1 and c2; else none.
+
+        The word may be a part of the names or a word for columns, so that these numbers are not names themselves.
+        """
+        ends = [re.fullmatch(r"(.*[^\d.])(\d+)", str(name)) for name in self.names or ()]
+        words = {end.group(1) for end in ends if end is not None}
+        if None in ends or len(words) != 1:
+            return {}
+        return {int(end.group(2)): i for i, end in enumerate(ends) if end is not None}
+
     @property
     def needs_distinct(self) -> bool:
         """Whether labels of all rows must be known before those of any can be read.
@@ -233,9 +272,17 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
+        at_end = self.columns_by_number_at_end()
+        if self.first_label is None and any(at_end.get(number, i) != i for i, number in enumerate(numbers)):
+            return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
         return not in_place and any(number in known for number in numbers)
+
+    def are_column_numbers(self, distinct: Iterable[Any]) -> bool:
+        """Whether all of these labels are numbers of columns, counted from 0."""
+        by_number = LabelMap(self.n_classes, None)
+        return all(by_number.column(label) >= 0 for label in distinct)
 
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
@@ -256,6 +303,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
+            at_end = self.columns_by_number_at_end()
+            if keys <= at_end.keys() and any(at_end[key] != by_number.column(key) for key in keys):
+                raise self._numbered(keys)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -291,17 +341,27 @@ class LabelRule:
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
 
+    def _numbered(self, keys: Collection[LabelKey]) -> LabelError:
+        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
+        by_number = LabelMap(self.n_classes, None)
+        at_end = self.columns_by_number_at_end()
+        key = next(key for key in sorted(keys, key=str) if at_end[key] != by_number.column(key))
+        names = self.names or ()
+        expected = f"plainly names ({listed(names)}) or plainly column numbers"
+        readings = f"{key!r}: {names[at_end[key]]!r} by its number, {names[by_number.column(key)]!r} counted from 0"
+        return self._error(expected, readings, Remedy.FIRST_LABEL)
+
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
         strangers = sorted((key for key in keys if key not in named), key=str)
-        few = _listed(self.names or ())
+        few = listed(self.names or ())
         last = (self.first_label or 0) + self.n_classes - 1
         expected = f"among the class names ({few})"
         if any(isinstance(key, int) for key in strangers):
             expected += f", or column numbers from {self.first_label or 0} to {last}"
         if named and are_numbers:
             reading = f"by name {strangers[0]!r} is no class, and as column numbers {sorted(named, key=str)[0]!r} is"
-            return self._error(f"{expected}, not both", f"{_listed(sorted(keys, key=str))}: {reading} a name too")
+            return self._error(f"{expected}, not both", f"{listed(sorted(keys, key=str))}: {reading} a name too")
         mark = next((key for key in strangers if key in IGNORED), None)
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         # One that is neither a name nor a column number, where there is one.
@@ -317,7 +377,8 @@ def _is_fraction(text: str) -> bool:
         return text in ("inf", "-inf")
 
 
-def _listed(names: Collection[Any]) -> str:
+def listed(names: Collection[Any]) -> str:
+    """The first of some labels or names, for messages."""
     most_shown = 6  # labels or names
     some = ", ".join(str(name) for name in list(names)[:most_shown])
     return f"{some}, …" if len(names) > most_shown else some
@@ -347,8 +408,8 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if rule.names is None and rule.sorts:
         values = to_numpy(labels)
         dtype = None if values.dtype.kind == "O" else values.dtype
-        classes = sorted_classes(distinct, raw.categories, rule, dtype)
-        if classes is not None:
+        if not rule.are_column_numbers(distinct):
+            classes = sorted_classes(distinct, raw.categories, rule, dtype)
             label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
             return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
@@ -438,28 +499,37 @@ def used_categories(
     if not all(isinstance(category, str) for category in used) or list(used) == sorted(used):
         return used
     expected = "labels of which columns without names are in one order; name the columns"
-    got = f"categories {_listed(used)}, in sorted order {_listed(sorted(used))}"
+    got = f"categories {listed(used)}, in sorted order {listed(sorted(used))}"
     raise LabelError(rule.argument, rule.function, expected=expected, got=got)
 
 
 def sorted_classes(
     distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule, dtype: Any = None
-) -> NDArray[Any] | None:
-    """The classes of columns without names, in sorted order, as many as there are distinct labels or categories.
+) -> NDArray[Any]:
+    """The classes of columns without names, which labels that are not all column numbers name in sorted order.
 
-    They are of the type of the labels, `dtype`. None where the labels are column numbers. Integers may be names too,
-    such as -1 and 1, unless all those that are no column numbers are values that usually mark rows without a label.
+    There are as many as distinct labels or categories, of the type of the labels, `dtype`.
     """
     keys = [label_key(label) for label in distinct]
-    by_number = LabelMap(rule.n_classes, None)
-    outside = [key for key in keys if by_number.column(key) < 0]
-    if not outside:
-        return None
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)
+    _check_names_of_columns(distinct, keys, rule)
+    if all(isinstance(label, str) for label in distinct) and all(isinstance(key, int) for key in keys):
+        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))  # text of numbers: 9 before 10
+    return np.array(distinct, dtype=dtype)
+
+
+def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: LabelRule) -> None:
+    """Labels of one kind, as many different ones as columns.
+
+    Integers may be names too, such as -1 and 1, unless all those that are no column numbers are values that usually
+    mark rows without a label.
+    """
+    by_number = LabelMap(rule.n_classes, None)
+    outside = {key for key in keys if by_number.column(key) < 0}
     whole = sorted(key for key in keys if isinstance(key, int))
-    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and whole != [-1, 1]
+    has_marks = len(outside) < len(keys) and outside <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
         raise rule.outside(whole[0], whole[-1])
     kinds = {isinstance(label, str) for label in distinct}
@@ -475,78 +545,6 @@ def sorted_classes(
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-    if True in kinds and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
-        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))
-    return np.array(distinct, dtype=dtype)
-
-
-class PositiveOrder(NamedTuple):
-    """How rows of two classes are read of which one is positive, before columns and labels swap."""
-
-    label_map: LabelMap
-    names: tuple[str, ...] | None
-    swaps: bool
-    """Whether the positive class is column 0: columns and labels then move together, so that it is column 1."""
-
-
-def order_with_positive(
-    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
-) -> PositiveOrder:
-    """How labels of two classes are read, of which `distinct` are the distinct ones, where one class is positive."""
-    if rule.n_classes != 2:
-        expected = f"left out: it is for two classes, and there are {rule.n_classes}"
-        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
-    if rule.names is not None:
-        return _positive_of_named(positive, rule, distinct, rule.names)
-    return _positive_of_unnamed(positive, rule, distinct, has_one_column)
-
-
-def _positive_of_named(
-    positive: Any, rule: LabelRule, distinct: Collection[Any], names: Sequence[Any]
-) -> PositiveOrder:
-    """Columns with names: the positive label is one of them, or a column number where labels are."""
-    label_map = rule.decide(distinct)
-    column = LabelMap(2, rule.columns_by_name()).column(positive)
-    if column < 0 and label_map.columns is None:
-        column = label_map.column(positive)
-    if column < 0:
-        expected = f"one of {' and '.join(repr(str(name)) for name in names)}"
-        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
-    return PositiveOrder(label_map, tuple(str(name) for name in names), column == 0)
-
-
-def _positive_of_unnamed(
-    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
-) -> PositiveOrder:
-    """Columns without names: labels count them, or else name them, the second by the positive label.
-
-    One number per row is about the positive class, whatever the labels are.
-    """
-    keys = sorted({label_key(label) for label in distinct}, key=lambda key: (str(type(key)), key))
-    if None in keys:
-        raise missing_label(rule.argument, rule.function)
-    wanted = label_key(positive)
-    if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
-        wanted = str(bool(wanted))
-    if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
-        wanted = _BOOLEAN_NUMBERS[wanted]
-    by_number = LabelMap(2, None, rule.first_label or 0)
-    counts = all(by_number.column(key) >= 0 for key in keys)
-    if counts and not has_one_column and by_number.column(positive) >= 0:
-        swaps = by_number.column(positive) == 0
-        return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
-    if len(keys) > 2 or wanted not in keys:
-        expected = f"of at most two kinds, one of them the positive {positive!r}"
-        raise LabelError(rule.argument, rule.function, expected=expected, got=_listed([repr(key) for key in keys]))
-    negative = next((key for key in keys if key != wanted), None)
-    if negative is None:  # all labels are positive; of numbers and truths the other class is not in doubt
-        others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
-        negative = others.get(wanted)
-    columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
-    label_map = LabelMap(2, columns)
-    if negative is None or (negative, wanted) == (0, 1):
-        return PositiveOrder(label_map, None, swaps=False)
-    return PositiveOrder(label_map, (str(negative), str(wanted)), swaps=False)
 
 
 def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:
@@ -569,7 +567,7 @@ def are_marks(labels: NDArray[Any], marks: Sequence[int]) -> Flags:
         return np.isin(labels, marks)
     flat = labels.ravel().tolist()
     keys = {label: label_key(label) for label in set(flat)}
-    known = {label: _BOOLEAN_NUMBERS.get(str(key), key) in marks for label, key in keys.items()}
+    known = {label: BOOLEAN_NUMBERS.get(str(key), key) in marks for label, key in keys.items()}
     return np.array([known[label] for label in flat], dtype=np.bool_).reshape(labels.shape)
 
 
@@ -596,16 +594,16 @@ def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, functi
         return values
     keys = [*(values.index if has_index else values)]
     numbers = [*(values if has_index else values.values())]
-    expected = f"of the classes {_listed(names)}, each once"
+    expected = f"of the classes {listed(names)}, each once"
     if len(keys) != len(names):
-        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys) or 'none'}")
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys) or 'none'}")
     try:
         label_map = LabelRule(len(names), tuple(names), argument=argument, function=function).decide(keys)
     except LabelError:
-        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}") from None
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}") from None
     number_of = {label_map.column(key): number for key, number in zip(keys, numbers, strict=True)}
     if len(number_of) < len(names):
-        raise ParameterError(argument, function, expected=expected, got=f"those of {_listed(keys)}")
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}")
     return [number_of[i] for i in range(len(names))]
 
 

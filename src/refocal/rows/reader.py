@@ -36,10 +36,11 @@ from refocal.rows.labels import (
     are_marks,
     label_key,
     missing_label,
-    order_with_positive,
+    order_of_numbers,
     raw_labels,
     sorted_classes,
 )
+from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -144,11 +145,10 @@ class RowReader:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source)
-        if rule.names is None and rule.sorts:
+        if rule.names is None and rule.sorts and not rule.are_column_numbers(labels):
             classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
-            if classes is not None:
-                columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
-                return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
+            columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
+            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
         return replace(self, label_map=rule.decide(labels))
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
@@ -196,6 +196,18 @@ class RowReader:
         classes = None if self.classes is None else tuple(self.classes[i] for i in order)
         whole = order if self.order is None else self.order[order]
         return replace(self, class_names=names, classes=classes, order=whole)
+
+    def in_order_of_numbers(self) -> Self:
+        """The reader of the same rows with columns called 0 … C-1, or False and True, in this order; else as it is.
+
+        A positive label that is said has put them in order; one number per row has no columns.
+        """
+        order = order_of_numbers(self.class_names)
+        if order is None or self.positive_label is not None or self.has_one_number:
+            return self
+        moved = self.in_order(np.array(order))
+        are_numbers = {label_key(name) for name in self.class_names or ()} == {*range(self.n_classes)}
+        return replace(moved, classes=tuple(range(self.n_classes))) if are_numbers else moved
 
     def read(self, raw: RawRows, check: bool = True) -> tuple[Predictions, int]:
         """Checked rows, and how many bad ones were left out: none unless `skip_bad_rows` is set, where one is an error.

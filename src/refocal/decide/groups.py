@@ -1,8 +1,7 @@
-"""Decisions group by group, and predictive values at another prevalence, of rows that are decided already."""
+"""Decisions group by group, with the rates that fairness reviews ask for."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,13 +13,16 @@ from refocal.metrics.inputs import mean
 from refocal.metrics.intervals import Interval, ShareSummary
 from refocal.rows import Predictions
 
+__all__ = ["GroupDecisions"]
+
 
 @dataclass(frozen=True)
 class GroupDecisions:
     """The decisions in one group. The intervals of all measures and groups of a report hold together.
 
-    The four rates are those of two classes and two actions, the second of which is the positive one: None for others,
-    and where no row of the group can say something about them.
+    The four rates are those of two classes and two actions, the second of which is the positive one, unless the columns
+    of a data frame of costs are called as the classes: None for others, and where no row of the group can say something
+    about them.
 
     >>> from refocal.decide import evaluate_decisions
     >>> y, p, region = [0, 1, 1, 0], [0.1, 0.8, 0.4, 0.6], ["north", "north", "south", "south"]
@@ -52,12 +54,18 @@ CostOfRows = Callable[[Indices, float], tuple[Interval, float]]
 
 
 def decisions_by_group(
-    rows: Predictions, action: Indices, n_actions: int, cost_of: CostOfRows, groups: Groups, level: float
+    rows: Predictions,
+    action: Indices,
+    n_actions: int,
+    positive: int,
+    cost_of: CostOfRows,
+    groups: Groups,
+    level: float,
 ) -> list[GroupDecisions]:
     """Every group of every column, in the order of their names.
 
-    An action of -1 is none. Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which
-    those of shares are exact.
+    An action of -1, ABSTAIN, is none; `positive` is the positive one of two. Each of m intervals has the level to the
+    power of 1/m (Šidák 1967), close to 1, for which those of shares are exact.
     """
     members: dict[tuple[str, str], Indices] = {}
     for column, names in groups.items():
@@ -70,7 +78,7 @@ def decisions_by_group(
     for (column, name), of_group in members.items():
         happened = rows.labels[of_group] == 1
         action_of_group = action[of_group]
-        selected = action_of_group == 1
+        selected = action_of_group == positive
 
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
@@ -91,7 +99,7 @@ def decisions_by_group(
                 automated=automated,
                 selection_rate=share(selected, everyone) if is_two else None,
                 false_positive_rate=share(selected, ~happened) if is_two else None,
-                false_negative_rate=share(action_of_group == 0, happened) if is_two else None,
+                false_negative_rate=share(decided & ~selected, happened) if is_two else None,
                 ppv=share(happened, selected) if is_two else None,
             )
         )
@@ -124,70 +132,3 @@ def _share(rows: Predictions, members: Indices, event: Flags) -> ShareSummary | 
 def _unknown(value: float | None, level: float) -> Interval | None:
     """One cluster says nothing about others: a share may be any."""
     return None if value is None else Interval(value, 0.0, 1.0, level, 0.5, 0.0, 0)
-
-
-@dataclass(frozen=True)
-class PredictiveValues:
-    """What a positive and a negative decision mean at a prevalence of class 1, with intervals.
-
-    >>> from refocal.decide import predictive_values
-    >>> found = predictive_values([0, 0, 0, 1] * 50, [0.1, 0.2, 0.6, 0.7] * 50, threshold=0.5, prevalence=0.01)
-    >>> found.sensitivity.value, round(found.specificity.value, 3), round(found.ppv.value, 3)
-    (1.0, 0.667, 0.029)
-    """
-
-    prevalence: float
-    """That of the rows, or the one that was asked for."""
-    sensitivity: Interval
-    """The share of class 1 at or above the threshold."""
-    specificity: Interval
-    """The share of class 0 below it."""
-    ppv: Interval
-    """The share of class 1 among the rows at or above it."""
-    npv: Interval
-    """The share of class 0 among the rows below it."""
-
-
-def values_at_prevalence(positive: Interval, negative: Interval, prevalence: float, level: float) -> Interval:
-    """The share π a / (π a + (1 - π) b) of a class of prevalence π among the decided rows, with its interval.
-
-    a and b are the shares of the class and of the other one that are decided so. The interval comes from that of the
-    ratio a / b of independent shares, by the ends of both (Donner & Zou 2012), and holds where b is 0.
-    """
-    low_ratio = ratio_low(positive, negative)
-    high_ratio = _inverse(ratio_low(negative, positive))
-    value = _at(positive.value, negative.value, prevalence)
-    low = _of_ratio(low_ratio, prevalence)
-    high = _of_ratio(high_ratio, prevalence)
-    return Interval(value, min(low, value), max(high, value), level, (high - low) / 4.0, 0.0, 0)
-
-
-def ratio_low(first: Interval, second: Interval) -> float:
-    """The lower end of the ratio a / b: (ab - √((ab)² - l (2a - l) u (2b - u))) / (u (2b - u)).
-
-    l is the lower end of a, and u the upper one of b.
-    """
-    a = first.value
-    b = second.value
-    of_first = first.low * (2.0 * a - first.low)
-    of_second = second.high * (2.0 * b - second.high)
-    if of_second == 0.0:  # u is 2b: the limit of the formula
-        return of_first / (2.0 * a * b) if a * b > 0.0 else 0.0
-    root = math.sqrt(max((a * b) ** 2 - of_first * of_second, 0.0))
-    return max((a * b - root) / of_second, 0.0)
-
-
-def _inverse(ratio: float) -> float:
-    return 1.0 / ratio if ratio > 0.0 else math.inf
-
-
-def _of_ratio(ratio: float, prevalence: float) -> float:
-    """The share of a class whose odds are those of its prevalence times a ratio."""
-    if math.isinf(ratio):
-        return 1.0
-    return prevalence * ratio / (prevalence * ratio + 1.0 - prevalence)
-
-
-def _at(positive: float, negative: float, prevalence: float) -> float:
-    total = prevalence * positive + (1.0 - prevalence) * negative
-    return prevalence * positive / total if total > 0.0 else prevalence

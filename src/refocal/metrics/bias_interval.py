@@ -1,0 +1,201 @@
+"""The mean probability less the rate, with an interval that holds on few rows and for rare events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._arrays import Vector
+from refocal.metrics.bins import Bins, row_cells
+from refocal.metrics.influence import critical_value, variance_of_mean
+from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.intervals import Interval, has_equal_weights, number_of
+from refocal.rows.labels import IgnoreIndex
+
+__all__ = ["mean_bias_interval"]
+
+
+def mean_bias_interval(
+    y_true: Any,
+    probabilities: Any = None,
+    *,
+    level: float = 0.95,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+    classes: Any = None,
+    clusters: Any = None,
+) -> Interval:
+    """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
+
+    With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
+    is larger than the normal quantile times √Σ w² p(d)(1 - p(d)), or with weights that depend on the label times the
+    root of Σ w² (y - p(d))² as it is to be expected. Where the residuals p - y vary more than that, as those of an
+    overconfident model do, the interval is as much wider. Where all probabilities are equal this is Wilson's
+    interval of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and
+    the accuracy take the place of probability and rate. `clusters` has what each row belongs to, such as its customer:
+    rows of one cluster are not independent.
+
+    >>> found = mean_bias_interval([0] * 20, [0.1] * 20)
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+    (0.1, -0.061, 0.1)
+    """
+    check_level(level, "mean_bias_interval")
+    rows = read_probabilities(
+        y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters, class_names=classes
+    )
+    p, happened = rows.confidence()
+    cells = row_cells(p, happened, rows.weight)
+    if rows.clusters is None and rows.weight is None:
+        return interval_of_shift(cells, level)
+    variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
+    variance_of_units = variance if math.isfinite(variance) else None
+    return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters))
+
+
+class RateTest(NamedTuple):
+    """What a test of a shift compares: the rate that was seen with the one that the shift expects."""
+
+    rate: float
+    expected: float
+    complement: float
+    """One less the expected rate, to the digits of the rarer outcome."""
+    difference: float
+    """The rate less the expected one, to the digits of the rarer outcome."""
+    variance: float
+    """That of the rate under the shift."""
+    level: float
+    n_clusters: int | None
+
+    def by_score(self, side: float) -> float:
+        """Below 0 where the rate is not too high (`side` 1), above 0 where it is not too low (-1): score test."""
+        return self.difference - side * critical_value(self.level, self.n_clusters) * math.sqrt(self.variance)
+
+    def by_tail(self, side: float) -> float:
+        """The same by the tail of a binomial of as many rows as give the variance, see `exact_ends`."""
+        # SciPy loads when an interval needs it.
+        from scipy.special import betainc
+
+        ratio = critical_value(self.level) / critical_value(self.level, self.n_clusters)
+        size = self.expected * self.complement / max(self.variance, 1e-300) * ratio**2
+        events = min(self.rate * size, size)
+        tail = (1.0 - self.level) / 2.0
+        if side > 0.0:
+            return tail - float(betainc(events, size - events + 1.0, self.expected)) if events > 0.0 else -tail
+        return 1.0 - float(betainc(events + 1.0, size - events, self.expected)) - tail if events < size else tail
+
+
+def interval_of_shift(
+    cells: Bins, level: float, variance: float | None = None, n_clusters: int | None = None
+) -> Interval:
+    """The interval of `mean_bias_interval` for rows in cells, whose probabilities count as equal.
+
+    `variance` is that of the mean of p - y, where it is known from the rows or their clusters; otherwise it is that of
+    rows that are independent of one another.
+    """
+    return _interval_of_shift(cells, level, variance, n_clusters, RateTest.by_score)
+
+
+def exact_interval_of_shift(
+    cells: Bins, level: float, variance: float | None = None, n_clusters: int | None = None
+) -> Interval:
+    """As `interval_of_shift`, for a level close to 1, at which the score test rejects too often with few events."""
+    return _interval_of_shift(cells, level, variance, n_clusters, RateTest.by_tail)
+
+
+def _interval_of_shift(
+    cells: Bins,
+    level: float,
+    variance: float | None,
+    n_clusters: int | None,
+    excess_of: Callable[[RateTest, float], float],
+) -> Interval:
+    """The rates that a test of a shift does not reject.
+
+    With the shares s of the cells and p(d) = sigmoid(logit p + d), the ends are the rates s·p(d) of the shifts d with
+    rate - s·p(d) = ± z √(φ Σ s² p(d)(1 - p(d)) / size), z being the critical value of the level, or at which the tails
+    of a binomial of this variance have the probability (1 - level) / 2 (`RateTest`). The dispersion φ ≥ 1
+    is the variance of the mean of p - y over what the sum is at the shift that has the observed rate: an overconfident
+    model has larger residuals than its probabilities say, and so have rows of one cluster.
+    """
+    # SciPy loads when an interval needs it.
+    from scipy.optimize import brentq
+
+    smallest_p = 1e-12  # of which the log-odds are ± 28
+    largest_shift = 60.0  # takes a probability of 1e-12 to one of 1 - 1e-12, and back
+    cells = cells.with_weight()
+    share = cells.share
+    mean = float(share @ cells.p)
+    rate = float(cells.correct.sum() / cells.weight.sum())
+    inside = np.clip(cells.p, smallest_p, 1.0 - smallest_p)
+    log_odds = np.log(inside) - np.log1p(-inside)
+    z = critical_value(level, n_clusters)
+
+    def shifted(shift: float) -> tuple[Vector, Vector]:
+        """The probabilities after a shift, and one less them."""
+        odds = np.exp(log_odds + shift)
+        return odds / (1.0 + odds), 1.0 / (1.0 + odds)
+
+    def difference(shift: float) -> float:
+        """The rate less the mean after a shift, by the rarer outcome: 1 - p has lost the digits of a small p."""
+        p, complement = shifted(shift)
+        return float(rate - share @ p if rate < 0.5 else share @ complement - (1.0 - rate))
+
+    def variance_at(shift: float) -> float:
+        p, complement = shifted(shift)
+        return float(share**2 @ (p * complement / cells.size_at(p)))
+
+    of_residuals = _variance_of_bias(cells) if variance is None else variance
+    dispersion = 1.0
+    if difference(-largest_shift) > 0.0 > difference(largest_shift):
+        of_rate = variance_at(brentq(difference, -largest_shift, largest_shift, xtol=1e-10))
+        dispersion = max(1.0, of_residuals / of_rate)
+
+    def end(side: float) -> float:
+        """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
+
+        def excess(shift: float) -> float:
+            p, complement = shifted(shift)
+            test = RateTest(
+                rate=rate,
+                expected=min(float(share @ p), 1.0),
+                complement=float(share @ complement),
+                difference=difference(shift),
+                variance=dispersion * variance_at(shift),
+                level=level,
+                n_clusters=n_clusters,
+            )
+            return excess_of(test, side)
+
+        if excess(-largest_shift) * excess(largest_shift) > 0:
+            return 0.0 if side > 0 else 1.0
+        p, _ = shifted(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
+        return float(share @ p)
+
+    lowest_rate = end(1.0)
+    highest_rate = end(-1.0)
+    if not has_equal_weights(cells):
+        # Weights that depend on the label make the mean of p vary together with the rate, so that the score test may
+        # put too much of its interval on one side. The normal interval does not, and the wider end is taken.
+        margin = z * math.sqrt(of_residuals)
+        lowest_rate = max(min(lowest_rate, rate - margin), 0.0)
+        highest_rate = min(max(highest_rate, rate + margin), 1.0)
+    return Interval(
+        value=mean - rate,
+        low=mean - highest_rate,
+        high=mean - lowest_rate,
+        level=level,
+        standard_error=(highest_rate - lowest_rate) / (2.0 * z),
+        bias=0.0,
+        n_resamples=0,
+    )
+
+
+def _variance_of_bias(cells: Bins) -> float:
+    """Σ w² (p - y - b)² / (Σ w)², b being the mean of p - y, where the rows of a cell count as of its mean p."""
+    bias = float(cells.gap.sum() / cells.weight.sum())
+    residual = cells.p - bias  # of a row without the event; 1 less of one with it
+    squares = cells.squared_correct * (1.0 - 2.0 * residual) + cells.squared_weight * np.square(residual)
+    return float(squares.sum() / cells.weight.sum() ** 2)

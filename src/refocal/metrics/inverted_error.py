@@ -1,0 +1,272 @@
+"""The interval of a calibration error, by inverting a test.
+
+An inverted test gives the true values that fit the data. A calibration error is never below 0 and every bin adds its
+noise, so that it is measured too high, and resampling rows adds the same noise once more. Here the confidences stay and
+outcomes are simulated, from models that are off by t times the gaps that were seen (smoothed over neighbouring bins): t
+= 0 is a calibrated model. The interval holds the true error of every such model under which a value as small, or as
+large, as the measured one is not rare. Gaps that are mostly noise change their sign from bin to bin and hide less than
+gaps of one sign, so that the upper end also asks models whose log-odds are all too high, or too low.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._arrays import Vector
+from refocal.metrics.bins import Bins
+from refocal.metrics.influence import critical_value
+from refocal.metrics.intervals import Interval, number_of
+from refocal.rows import Predictions
+
+
+class ErrorModel(NamedTuple):
+    """A calibration error as a function of the gaps between confidence and accuracy in cells of similar rows."""
+
+    cells: Bins
+    statistic: Callable[[Vector], Any]
+    """What is measured: gaps of (draws, cells) ↦ one number for each draw."""
+    population: Callable[[Vector], Any] | None = None
+    """The true error of a model with these gaps, where it is not `statistic`."""
+    observed: float | None = None
+    """The measured value, where it is not the statistic of the cells."""
+    seen: Vector | None = None
+    """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
+    by_confidence: bool = True
+    """Whether each row is in one cell, of those of similar confidence; otherwise clusters cannot be told apart."""
+    total_variance: float | None = None
+    """The variance of the error to the first order, where rows have a part in several cells."""
+    power: float = 1.0
+    """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
+
+    def slopes(self) -> tuple[Vector, Vector]:
+        """How a row moves the error: the slope κ and the rest of its influence in each cell.
+
+        The statistic T is homogeneous in the gaps g_b: with its slopes κ_b = ∂T/∂g_b over the shares s_b of the cells,
+        T = Σ s_b κ_b g_b, and a row of weight w in cell b moves it by w / Σw times κ_b (c - y - g_b), which is the
+        noise of outcomes, plus power · (κ_b g_b - T): a sample may have more rows of cells with large gaps than the
+        population.
+        """
+        gap = self.cells.gap / self.cells.weight
+        step = 1e-4 * max(float(np.abs(gap).max()), 1e-9)
+        moves = step * np.eye(len(gap))
+        difference = np.asarray(self.statistic(gap + moves) - self.statistic(gap - moves))
+        slope = difference / (2.0 * step * self.cells.share)
+        value = float(self.cells.share @ (slope * gap))
+        return slope, self.power * (slope * gap - value)
+
+    def further_variance(self) -> float:
+        """The variance of the error, to the first order, beyond that of outcomes in their cells.
+
+        Of plain rows it is small. Where weights depend on the label, rows that missed weigh more or less than those
+        that did not, and it is not.
+        """
+        cells = self.cells
+        slope, rest = self.slopes()
+        # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
+        noise_of_zero = slope * cells.rate
+        noise_of_one = noise_of_zero - slope
+        squares_of_zero = np.square(noise_of_zero + rest) - np.square(noise_of_zero)
+        squares_of_one = np.square(noise_of_one + rest) - np.square(noise_of_one)
+        of_zeros = (cells.squared_weight - cells.squared_correct) @ squares_of_zero
+        of_ones = cells.squared_correct @ squares_of_one
+        return max(float(of_zeros + of_ones), 0.0) / float(cells.weight.sum()) ** 2
+
+    def covariance_of_clusters(self, rows: Predictions) -> Vector:
+        """The covariance of the gaps of the cells and, in the last place, of the rest of the error, by clusters.
+
+        (cells + 1, cells + 1): m / (m - 1) Σ_u d_u d_uᵀ, where d_u sums over the rows of a cluster what they add to
+        the gap of their cell, w (c - y - g_b) / W_b, and to the error besides.
+        """
+        # SciPy loads when it is needed.
+        from scipy.sparse import csr_array
+
+        assert rows.clusters is not None  # noqa: S101 - callers ask
+        cells = self.cells
+        n_cells = len(cells.weight)
+        p, happened = rows.confidence()
+        cell = np.empty(len(p), dtype=np.int64)
+        cell[np.argsort(p, kind="stable")] = np.repeat(np.arange(n_cells), cells.count)
+        _, rest = self.slopes()
+        gap = cells.gap / cells.weight
+        of_gap = rows.weights * (p - happened - gap[cell]) / cells.weight[cell]
+        of_rest = rows.weights * rest[cell] / cells.weight.sum()
+        _, unit = np.unique(rows.clusters, return_inverse=True)
+        n_units = int(unit.max()) + 1
+        entries = np.concatenate([of_gap, of_rest])
+        places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(p), n_cells)]))
+        sums = csr_array((entries, places), shape=(n_units, n_cells + 1))
+        return np.asarray((sums.T @ sums).toarray() * n_units / max(n_units - 1, 1))
+
+    def covariance_of_sums(self, residual: Vector, weight: Vector) -> Vector:
+        """The same from Σ w (c - y) and Σ w of each cluster in each cell, (cells, clusters)."""
+        cells = self.cells
+        _, rest = self.slopes()
+        gap = cells.gap / cells.weight
+        of_gap = (residual - gap[:, None] * weight) / cells.weight[:, None]
+        of_rest = rest @ weight / cells.weight.sum()
+        of_units = np.concatenate([of_gap, of_rest[None]])
+        n_units = weight.shape[1]
+        return np.asarray(of_units @ of_units.T * n_units / max(n_units - 1, 1))
+
+
+class ClusterNoise(NamedTuple):
+    """The covariance of `ErrorModel.covariance_of_clusters`, and the number of clusters."""
+
+    covariance: Vector
+    n_clusters: int
+
+    def draws(self, generator: np.random.Generator, n_draws: int, level: float) -> tuple[Vector, Vector]:
+        """Noise of the gaps, (n_draws, cells), and of the rest of the error, (n_draws,), with the tails of t."""
+        eigenvalues, eigenvectors = np.linalg.eigh(self.covariance)
+        root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        noise = generator.standard_normal((n_draws, len(root))) @ root.T
+        noise *= critical_value(level, self.n_clusters) / critical_value(level)
+        return noise[:, :-1], noise[:, -1]
+
+
+@dataclass(frozen=True)
+class InvertedError:
+    """A calibration error of some rows, with what its interval needs.
+
+    `shape` are bins, by rising confidence, whose gaps show where the model is off.
+    """
+
+    value: float
+    model: ErrorModel
+    shape: Bins
+    n_draws: int = 500
+    """The number of replicates of the outcomes."""
+    seed: int = 0
+    clusters: ClusterNoise | None = None
+
+    def minus(self, other: InvertedError, *, level: float = 0.95) -> None:
+        """None; `squared_ece_difference` has a valid test instead."""
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """The true errors under which the value is not unlikely.
+
+        A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
+        replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
+        cell; what varies besides (`ErrorModel.further_variance`) is added to the statistic, in proportion to its error.
+        The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at most the
+        observed value, for the upper end at least the median of a calibrated model. Of clusters the noise has the
+        covariance of their sums, and what the variance of a cell lacks besides.
+        """
+        cells = self.model.cells
+        statistic = self.model.statistic
+        population = statistic if self.model.population is None else self.model.population
+        confidence = cells.p
+        observed = self.model.observed
+        if observed is None:
+            observed = float(statistic(cells.gap / cells.weight))
+        generator = np.random.default_rng(self.seed)
+        noise = generator.standard_normal((self.n_draws, len(confidence)))
+        if self.clusters is None:
+            shared_noise = np.zeros_like(confidence)
+            shared_variance = np.zeros_like(confidence)
+            further_noise = generator.standard_normal(self.n_draws)
+        else:
+            shared_noise, further_noise = self.clusters.draws(generator, self.n_draws, level)
+            shared_variance = np.diag(self.clusters.covariance)[:-1]
+        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
+
+        def true_gaps(direction: Vector, t: float) -> Vector:
+            return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
+
+        def replicates_of_outcomes(gap: Vector) -> Any:
+            rate = confidence - gap
+            variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
+            own_variance = np.maximum(variance - shared_variance, 0.0)
+            return statistic(gap + shared_noise + np.sqrt(own_variance) * noise)
+
+        if self.clusters is None:
+            if self.model.total_variance is None:
+                further_variance = self.model.further_variance()
+            else:
+                # The rest is what the replicates lack, not what the cells lack: noise of a gap near 0 moves |gap| less.
+                of_outcomes = float(np.var(replicates_of_outcomes(true_gaps(seen, 1.0))))
+                further_variance = max(self.model.total_variance - of_outcomes, 0.0)
+            further_noise = math.sqrt(further_variance) * further_noise
+        raw_error = float(population(cells.gap / cells.weight))
+        relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
+
+        def replicates(direction: Vector, t: float) -> Any:
+            gap = true_gaps(direction, t)
+            return replicates_of_outcomes(gap) + float(population(gap)) * relative_noise
+
+        def true_error_at(direction: Vector, share: float, value: float) -> float:
+            def share_below(t: float) -> float:
+                return float(np.mean(replicates(direction, t) <= value))
+
+            t = _crossing(share_below, share)
+            return float(population(true_gaps(direction, t)))
+
+        shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
+        low = true_error_at(seen, 0.5 + level / 2.0, observed)
+        # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
+        # 0. It says no more than the value that half of them exceed does.
+        for_high = max(observed, float(np.median(replicates(seen, 0.0))))
+        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in (seen, shift, -shift))
+        as_seen = replicates(seen, 1.0)
+        return Interval(
+            value=self.value,
+            low=low,
+            high=high,
+            level=level,
+            standard_error=float(np.std(as_seen, ddof=1)) if self.n_draws > 1 else 0.0,
+            bias=float(np.mean(as_seen)) - float(population(true_gaps(seen, 1.0))),
+            n_resamples=self.n_draws,
+        )
+
+
+def noise_of_clusters(model: ErrorModel, rows: Predictions) -> ClusterNoise | None:
+    """The noise that clusters of rows have in common; None without clusters."""
+    n_clusters = number_of(rows.clusters)
+    return None if n_clusters is None else ClusterNoise(model.covariance_of_clusters(rows), n_clusters)
+
+
+def _crossing(share_below: Callable[[float], float], share: float) -> float:
+    """The t at which a falling function reaches a share, by bisection; 0 where it begins below."""
+    largest_t = 64.0  # a model that is off by 64 times what was seen is at 0 or 1 nearly everywhere
+    n_halvings = 12  # to 1/4096 of the bracket: less than the noise of some hundred replicates
+    if share_below(0.0) <= share:
+        return 0.0
+    low = 0.0
+    high = 1.0
+    while share_below(high) > share:
+        low = high
+        high = 2.0 * high
+        if high > largest_t:
+            return low
+    for _ in range(n_halvings):
+        middle = (low + high) / 2.0
+        if share_below(middle) > share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2.0
+
+
+def _smoothed_gaps(bins: Bins, cells: Bins) -> Vector:
+    """The smoothed gaps of bins, at the ranks of the cells."""
+    gap = smoothed(bins.gap / bins.weight)
+    return np.asarray(np.interp(_mid_ranks(cells), _mid_ranks(bins), gap))
+
+
+def smoothed(gap: Vector) -> Vector:
+    """The gaps of bins, each averaged twice with its neighbours."""
+    for _ in range(2):
+        padded = np.concatenate([gap[:1], gap, gap[-1:]])
+        gap = (padded[:-2] + 2.0 * gap + padded[2:]) / 4.0
+    return gap
+
+
+def _mid_ranks(bins: Bins) -> Vector:
+    """The share of the weight below the middle of each bin."""
+    ranks: Vector = (np.cumsum(bins.weight) - bins.weight / 2.0) / bins.weight.sum()
+    return ranks

@@ -1,0 +1,96 @@
+"""Predictions that wait for their labels, and the file that keeps them beside that of a monitor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._files import replace_atomically
+from refocal._groups import MISSING, Groups
+from refocal.errors import FormatError
+from refocal.io.arrays import open_arrays
+from refocal.monitor.periods import Key
+
+WAITING_SUFFIX = ".waiting.npz"
+
+
+class Waiting(NamedTuple):
+    """A prediction that waits for its label."""
+
+    key: Key
+    p: Any
+    groups: dict[str, str]
+    counts: bool
+    """Whether it was made since the last recalibration."""
+
+
+def columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
+    """The groups of predictions that wait, by column."""
+    names = dict.fromkeys(name for entry in waiting for name in entry.groups)
+    return {name: np.array([entry.groups.get(name, MISSING) for entry in waiting]) for name in names}
+
+
+def id_text(value: Any) -> str:
+    """The text of an id; whole numbers are the same however they are stored.
+
+    >>> id_text(1.0), id_text(np.int64(1)), id_text("1.0")
+    ('1', '1', '1.0')
+    """
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def waiting_file(state: str | os.PathLike[str]) -> Path:
+    """The file of the predictions that wait for labels, beside that of the state.
+
+    >>> waiting_file("state.east").name
+    'state.east.waiting.npz'
+    """
+    path = Path(state)
+    return path.with_name(path.name + WAITING_SUFFIX)
+
+
+def write_waiting(file: Path, waiting: Mapping[str, Waiting], monitor: str) -> None:
+    """Write predictions that wait, by id, whole or not at all; `monitor` is the id of theirs."""
+    entries = [*waiting.values()]
+    groups: dict[str, Any] = {f"group:{name}": column for name, column in columns_of_groups(entries).items()}
+    with replace_atomically(file) as part, part.open("wb") as opened:
+        np.savez(
+            opened,
+            monitor=monitor,
+            ids=np.array(list(waiting)),
+            periods=np.array([entry.key for entry in entries]),
+            probabilities=np.array([entry.p for entry in entries]),
+            counts=np.array([entry.counts for entry in entries]),
+            **groups,
+        )
+
+
+def read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]:
+    """The predictions that wait, by id; refused if they are those of another state."""
+    contents = open_arrays(str(file))
+    ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
+    if not len(ids) == len(keys) == len(p):
+        raise FormatError(f"{file.name} must hold as many ids as periods and probabilities.")
+    if "monitor" in contents.names and str(np.asarray(contents.get("monitor"))) != monitor:
+        raise FormatError(f"{file.name} holds the waiting predictions of another monitor.")
+    if len(ids) != n_waiting:
+        raise FormatError(f"{file.name} must hold {n_waiting:,} waiting predictions. Got {len(ids):,} instead.")
+    counts = np.asarray(contents.get("counts")) if "counts" in contents.names else np.ones(len(ids), dtype=bool)
+    columns = {
+        name.removeprefix("group:"): np.asarray(contents.get(name))
+        for name in contents.names
+        if name.startswith("group:")
+    }
+    if any(len(values) != len(ids) for values in (counts, *columns.values())):
+        raise FormatError(f"{file.name} must hold as many groups as ids.")
+    made = {}
+    for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
+        groups = {column: str(values[i]) for column, values in columns.items()}
+        made[str(name)] = Waiting(key, p[i], groups, counts=bool(counts[i]))
+    return made

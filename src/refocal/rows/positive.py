@@ -1,0 +1,78 @@
+"""Which of two classes is the positive one: columns and labels move together, so that it is the second."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from refocal.errors import LabelError, ParameterError
+from refocal.rows.labels import BOOLEAN_NUMBERS, LabelKey, LabelMap, LabelRule, label_key, listed, missing_label
+
+
+class PositiveOrder(NamedTuple):
+    """How rows of two classes are read of which one is positive, before columns and labels swap."""
+
+    label_map: LabelMap
+    names: tuple[str, ...] | None
+    swaps: bool
+    """Whether the positive class is column 0: columns and labels then move together, so that it is column 1."""
+
+
+def order_with_positive(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
+) -> PositiveOrder:
+    """How labels of two classes are read, of which `distinct` are the distinct ones, where one class is positive."""
+    if rule.n_classes != 2:
+        expected = f"left out: it is for two classes, and there are {rule.n_classes}"
+        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
+    if rule.names is not None:
+        return _positive_of_named(positive, rule, distinct, rule.names)
+    return _positive_of_unnamed(positive, rule, distinct, has_one_column)
+
+
+def _positive_of_named(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], names: Sequence[Any]
+) -> PositiveOrder:
+    """Columns with names: the positive label is one of them, or a column number where labels are."""
+    label_map = rule.decide(distinct)
+    column = LabelMap(2, rule.columns_by_name()).column(positive)
+    if column < 0 and label_map.columns is None:
+        column = label_map.column(positive)
+    if column < 0:
+        expected = f"one of {' and '.join(repr(str(name)) for name in names)}"
+        raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
+    return PositiveOrder(label_map, tuple(str(name) for name in names), column == 0)
+
+
+def _positive_of_unnamed(
+    positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
+) -> PositiveOrder:
+    """Columns without names: labels count them, or else name them, the second by the positive label.
+
+    One number per row is about the positive class, whatever the labels are.
+    """
+    keys = sorted({label_key(label) for label in distinct}, key=lambda key: (str(type(key)), key))
+    if None in keys:
+        raise missing_label(rule.argument, rule.function)
+    wanted = label_key(positive)
+    if wanted not in keys and keys and {*keys} <= {"True", "False"} and wanted in (0, 1):
+        wanted = str(bool(wanted))
+    if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
+        wanted = BOOLEAN_NUMBERS[wanted]
+    by_number = LabelMap(2, None, rule.first_label or 0)
+    counts = all(by_number.column(key) >= 0 for key in keys)
+    if counts and not has_one_column and by_number.column(positive) >= 0:
+        swaps = by_number.column(positive) == 0
+        return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
+    if len(keys) > 2 or wanted not in keys:
+        expected = f"of at most two kinds, one of them the positive {positive!r}"
+        raise LabelError(rule.argument, rule.function, expected=expected, got=listed([repr(key) for key in keys]))
+    negative = next((key for key in keys if key != wanted), None)
+    if negative is None:  # all labels are positive; of numbers and truths the other class is not in doubt
+        others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
+        negative = others.get(wanted)
+    columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
+    label_map = LabelMap(2, columns)
+    if negative is None or (negative, wanted) == (0, 1):
+        return PositiveOrder(label_map, None, swaps=False)
+    return PositiveOrder(label_map, (str(negative), str(wanted)), swaps=False)

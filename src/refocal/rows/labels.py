@@ -252,6 +252,17 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
+    def columns_by_number_at_end(self) -> dict[LabelKey, int]:
+        """The column of each number that a name ends in, where all are one word and a number, as c1 and c2; else none.
+
+        The word may be a part of the names or a word for columns, so that these numbers are not names themselves.
+        """
+        ends = [re.fullmatch(r"(.*[^\d.])(\d+)", str(name)) for name in self.names or ()]
+        words = {end.group(1) for end in ends if end is not None}
+        if None in ends or len(words) != 1:
+            return {}
+        return {int(end.group(2)): i for i, end in enumerate(ends) if end is not None}
+
     @property
     def needs_distinct(self) -> bool:
         """Whether labels of all rows must be known before those of any can be read.
@@ -261,6 +272,9 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
+        at_end = self.columns_by_number_at_end()
+        if self.first_label is None and any(at_end.get(number, i) != i for i, number in enumerate(numbers)):
+            return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
         return not in_place and any(number in known for number in numbers)
@@ -289,6 +303,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
+            at_end = self.columns_by_number_at_end()
+            if keys <= at_end.keys() and any(at_end[key] != by_number.column(key) for key in keys):
+                raise self._numbered(keys)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -323,6 +340,16 @@ class LabelRule:
         expected = f"between {first} and {first + self.n_classes - 1}{marks}"
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
+
+    def _numbered(self, keys: Collection[LabelKey]) -> LabelError:
+        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
+        by_number = LabelMap(self.n_classes, None)
+        at_end = self.columns_by_number_at_end()
+        key = next(key for key in sorted(keys, key=str) if at_end[key] != by_number.column(key))
+        names = self.names or ()
+        expected = f"plainly names ({listed(names)}) or plainly column numbers"
+        readings = f"{key!r}: {names[at_end[key]]!r} by its number, {names[by_number.column(key)]!r} counted from 0"
+        return self._error(expected, readings, Remedy.FIRST_LABEL)
 
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""

@@ -31,6 +31,10 @@ ELSEWHERE = (
 )
 READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ".svg", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+CELL = re.compile(r"<t[hd][ >].*?</t[hd]>", re.DOTALL)
+CODE = re.compile(r"(<code>(?:<a [^>]*>)?)([^<]+)(<)")
+# Between the words of AutoCalibration, after _ ( = and /, and before the ( and the . of a call.
+WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[_(=/])(?=[A-Za-z'])|(?<=[a-z])(?=\()|(?<=\))(?=\.)")
 LATER = "Guide"
 BACK = '<a href="live/explorer.html">refocal</a>'
 SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"
@@ -83,6 +87,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return match[1] + posixpath.relpath(_in_site(target), posixpath.dirname(here) or ".") + match[3]
 
     return LINK.sub(turned, markdown)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Let names in tables break between their words, on screens that have no room for them."""
+
+    def with_breaks(cell: re.Match[str]) -> str:
+        return CODE.sub(lambda code: code[1] + WORD_ENDS.sub("<wbr>", code[2]) + code[3], cell[0])
+
+    return CELL.sub(with_breaks, output)
 
 
 def _in_site(path: str) -> str:

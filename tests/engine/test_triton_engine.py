@@ -297,4 +297,7 @@ def test_kernels_run_on_the_gpu_of_their_tensors_which_may_not_be_the_current_on
     triton_apply.apply(program_of(Chain((Temperature(2.0),))), x)
     triton_rows.power_sums(x, 2)
     triton_rows.brier(x, y)
-    assert guarded == 9 * [x.device]
+    cells = torch.zeros(3, 8, dtype=torch.int64, device=x.device)
+    triton_rows.count_cells(x, cells, 14, 1)
+    triton_rows.count_opened(x, cells.int(), torch.zeros(1, 1 << 14, dtype=torch.int32, device=x.device), 14)
+    assert guarded == 11 * [x.device]

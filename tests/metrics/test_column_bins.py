@@ -71,12 +71,24 @@ def test_bins_are_those_of_each_class(kind, n_rows, n_classes, n_bins):
 def test_several_blocks_of_rows_and_of_classes_agree_with_one(monkeypatch):
     p, y = probabilities("ties", 500, 11)
     whole = column_bins.column_bins(probability_rows(y, p), 3)
-    monkeypatch.setattr(column_bins, "ENTRIES", 5 * 2 * column_bins.LOW_VALUES)  # five classes at a time
+    monkeypatch.setattr(column_bins, "COUNTERS", 5 * 2 * column_bins.LOW_VALUES)  # five classes at a time
     monkeypatch.setattr(column_bins, "row_blocks", lambda n_rows, *_: [slice(0, 123), slice(123, n_rows)])
     parts = column_bins.column_bins(probability_rows(y, p), 3)
     np.testing.assert_array_equal(parts.count, whole.count)
     np.testing.assert_array_equal(parts.confidence, whole.confidence)
     np.testing.assert_array_equal(parts.correct, whole.correct)
+
+
+def test_kernels_count_as_torch_does(monkeypatch):
+    pytest.importorskip("triton", reason="Triton exists for Linux alone")
+    p, y = probabilities("ties", 90, 5)
+    rows = probability_rows(y, p)
+    by_torch = column_bins.column_bins(rows, 4)
+    monkeypatch.setattr(column_bins, "can_use_kernels", lambda p: True)
+    by_kernels = column_bins.column_bins(rows, 4)
+    np.testing.assert_array_equal(by_kernels.count, by_torch.count)
+    np.testing.assert_array_equal(by_kernels.confidence, by_torch.confidence)
+    np.testing.assert_array_equal(by_kernels.correct, by_torch.correct)
 
 
 def test_the_metric_uses_them():

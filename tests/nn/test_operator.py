@@ -121,3 +121,12 @@ def test_what_the_compiler_is_told_holds_for_every_layout_of_the_scores(layout):
     layer = CalibrationLayer(Temperature(1.7), Focal(1.0))
     scores = torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(0)).permute(layout)
     torch.library.opcheck(calibrate, (scores, layer._values(), layer._structure))
+
+
+def test_what_is_exported_is_told_from_what_is_compiled(monkeypatch):
+    layer = CalibrationLayer(Temperature(1.7))
+    monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)  # as before torch 2.13 in everything compiled
+    assert layer._is_one_operator(torch.zeros(1, 3))
+    monkeypatch.setattr(torch.compiler, "_is_exporting_flag", True)
+    assert not layer._is_one_operator(torch.zeros(1, 3))

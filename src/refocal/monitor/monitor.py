@@ -7,7 +7,8 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -34,7 +35,7 @@ from refocal.monitor.advice import (
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
-from refocal.monitor.state import MonitorState
+from refocal.monitor.state import MonitorState, check_mergeable
 from refocal.monitor.waiting import (
     WAITING_SUFFIX,
     Waiting,
@@ -126,6 +127,8 @@ class CalibrationMonitor:
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
         self._history = History(independent=bool(independent))
         self._waiting: dict[str, Waiting] = {}
+        self._gathered: list[tuple[Key, Predictions]] | None = None
+        """The labelled rows of batches that enter the test together; None where each enters by itself."""
 
     @property
     def independent(self) -> bool:
@@ -170,7 +173,7 @@ class CalibrationMonitor:
             The period of each row, for a batch of several: `clusters=table["day"]`. By default the clusters of
             Predictions, unless `period` is given.
         groups : array (N,), mapping or data frame, optional
-            Groups that are watched by themselves too.
+            Groups that are watched by themselves too, unless rows are declared independent.
         """
         function = "CalibrationMonitor.update"
         if period is not None and clusters is not None:
@@ -201,6 +204,9 @@ class CalibrationMonitor:
                 rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
         if groups is not None:
             rows = replace(rows, groups=as_groups(groups, len(rows), function))
+        if rows.groups and self.independent:
+            text = "groups are not watched where rows are declared independent: that test is of all rows together."
+            warn(InputWarning(text, function=function))
         rows = replace(rows, class_names=names)
         before = self._history.periods
         last_period = before[-1].last if before else None
@@ -267,39 +273,17 @@ class CalibrationMonitor:
         function = "CalibrationMonitor.merge"
         if not isinstance(other, CalibrationMonitor):
             raise DataError("other", function, expected="a CalibrationMonitor", got=f"a {type(other).__name__}")
-        if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
-            expected = f"a monitor of {self.n_classes} classes"
-            raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
-        ours = ", ".join(self._order_of_classes(other))
-        theirs = ", ".join(other._order_of_classes(self))
-        if ours and theirs and ours != theirs:
-            raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
-        self._check_other_rows(other, function)
-        class_names = self.class_names or other.class_names
-        if class_names is not None and LabelRule(len(class_names), class_names).needs_distinct:
-            ways = {self.labels_by_name, other.labels_by_name}
-            if ways >= {True, False}:
-                expected = "a monitor whose labels were read in the same way"
-                got = "labels read by the names of columns in one and as column numbers in the other"
-                raise DataError("other", function, expected=expected, got=got)
+        check_mergeable(self._state(), other._state(), function)
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
-        if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
-            expected = "a monitor whose periods are of the same kind"
-            raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
-        if self.independent != other.independent and self._history.n_rows > 0:
-            expected = (
-                "a monitor of rows that are independent, as these" if self.independent else "one of whole periods"
-            )
-            raise DataError("other", function, expected=expected, got=f"independent={other.independent}")
         self._history.independent = other.independent
         self.merged |= other.merged | {other.id: other._history.n_rows}
         self._history.merge(other._history, self.alpha)
         self._history.alarms += [replace(alarm, monitor=alarm.monitor or other.id) for alarm in other.alarms]
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
-        self.class_names = class_names
+        self.class_names = self.class_names or other.class_names
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
         return self
@@ -391,7 +375,11 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, without predictions that wait: for two classes without groups less than 100 kB."""
-        state = MonitorState(
+        return self._state().to_dict()
+
+    def _state(self) -> MonitorState:
+        """All but the predictions that wait."""
+        return MonitorState(
             alpha=self.alpha,
             smallest_shift=self.smallest_shift,
             level=self.level,
@@ -404,7 +392,6 @@ class CalibrationMonitor:
             labels_by_name=self.labels_by_name,
             enough_labels=self.enough_labels,
         )
-        return state.to_dict()
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
@@ -473,21 +460,6 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
-    def _check_other_rows(self, other: CalibrationMonitor, function: str) -> None:
-        """Refuse a monitor some of whose rows this one has already."""
-        expected = "a monitor whose rows are not in this one"
-        if other.id == self.id:
-            raise DataError("other", function, expected=expected, got="the same monitor")
-        twice = sorted(({self.id} | self.merged.keys()) & ({other.id} | other.merged.keys()))
-        if not twice:
-            return
-        now = other._history.n_rows
-        if twice == [other.id]:
-            got = f"one that was merged when it had {self.merged[other.id]:,} labelled rows, and has {now:,} now"
-        else:
-            got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
-        raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
-
     def _of_predictions(
         self, rows: Predictions, labels: Any, function: str
     ) -> tuple[Predictions, tuple[str, ...] | None]:
@@ -501,6 +473,9 @@ class CalibrationMonitor:
 
     def _enter(self, parts: list[tuple[Key, Predictions]]) -> None:
         """Labelled rows, by period."""
+        if self._gathered is not None:
+            self._gathered.extend(parts)
+            return
         waiting = Counter(entry.key for entry in self._waiting.values() if entry.counts)
         self._history.add(parts, waiting, self.enough_labels, self.alpha)
 
@@ -528,13 +503,6 @@ class CalibrationMonitor:
             groups = {column: str(values[i]) for column, values in rows.groups.items()}
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
-
-    def _order_of_classes(self, other: CalibrationMonitor) -> tuple[str, ...]:
-        """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
-        if self.class_names is not None:
-            return self.class_names
-        counted = tuple(str(i) for i in range(self.n_classes or 0))
-        return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
 
     def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
@@ -600,3 +568,26 @@ class CalibrationMonitor:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
+
+
+@contextmanager
+def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
+    """Batches that are added inside enter the test at the end: period by period, in the order of these.
+
+    Files that a pattern lists are in no order of time, and those of several regions have rows of the same days.
+
+    >>> monitor = CalibrationMonitor()
+    >>> with entering_together(monitor):
+    ...     for day in ("day10", "day2"):
+    ...         _ = monitor.update([0.2, 0.7], [0, 1], period=day)
+    >>> [period for period, _ in monitor.evidence()]
+    ['day2', 'day10']
+    """
+    monitor._gathered = []
+    try:
+        yield
+        gathered = monitor._gathered
+    finally:
+        monitor._gathered = None
+    if gathered:
+        monitor._enter(gathered)

@@ -110,10 +110,12 @@ class CalibrationLayer(nn.Module):
     def _is_one_operator(self, logits: Tensor) -> bool:
         """Whether the model is being compiled, and neither exported, which needs the steps, nor differentiated."""
         compiler: Any = torch.compiler
-        if not compiler.is_dynamo_compiling() or not hasattr(compiler, "is_exporting"):
+        if not compiler.is_dynamo_compiling() or not hasattr(compiler, "_is_exporting_flag"):
             return False
+        # is_exporting() would say yes to every compilation before torch 2.13.
+        is_exported = compiler._is_exporting_flag
         is_differentiated = logits.requires_grad and torch.is_grad_enabled()
-        return logits.is_floating_point() and not compiler.is_exporting() and not is_differentiated
+        return logits.is_floating_point() and not is_exported and not is_differentiated
 
     def _check_axis(self, logits: Tensor) -> None:
         """The axis of classes, or of labels, must have as many entries as those of the fit."""

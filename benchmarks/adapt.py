@@ -154,7 +154,7 @@ def label_shift(sources: dict[str, tuple[Any, ...]], n_draws: int, n_classes_of:
                     ):
                         covered[measure].append(interval.low <= value <= interval.high)
             means = [f"{100 * np.mean(change[m]):+.1f} %" if change[m] else "–" for m in methods]
-            worse = 100 * np.mean(np.array(change["adapted"]) > 0)
+            worse = 100 * np.mean(np.array(change["adapted"]) > 1e-6)
             cells = [f"{100 * np.mean(values):.0f} %" for values in covered.values()]
             cases = f"{n}, {kind}, {len(refused)} cases"
             n_refused = f"{100 * np.mean(refused):.1f} %"

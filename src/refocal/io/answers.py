@@ -142,10 +142,11 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
     divided by the end of the scale that the answer names ("on a scale of 1 to 10"), else by `scale`, the number that
     means certain: by default 1 if no answer has a larger one, else 100. Of "80-90" the lower end counts, and a
     comma may be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in
-    the same clause ("not very likely", "not 100% sure") are not read. Of several numbers the one right after "confidence", "probability" or "certainty"
-    counts; else a percentage right before such a word or "sure"; else percentages before other numbers, of these the
-    first after such a word, or the last. Models state few distinct values, too high ones, and often 1: calibrate
-    them with `AutoCalibration(input="probabilities")` against whether the answers were right.
+    the same clause ("not very likely", "not 100% sure") are not read. Of several numbers the one right after
+    "confidence", "probability" or "certainty" counts; else a percentage right before such a word or "sure"; else
+    percentages before other numbers, of these the first after such a word, or the last. Models state few distinct
+    values, too high ones, and often 1: calibrate them with `AutoCalibration(input="probabilities")` against whether the
+    answers were right.
 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
     array([0.85, 0.9 , 0.9 , 0.9 ,  nan, 0.7 ])

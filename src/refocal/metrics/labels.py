@@ -13,7 +13,8 @@ from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
 from refocal.rows.class_names import check_label_order
-from refocal.rows.labels import IgnoreIndex, labelled_rows
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import labelled_rows
 from refocal.rows.scores import column_names
 
 __all__ = ["LabelScores", "by_label"]

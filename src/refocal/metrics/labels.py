@@ -14,7 +14,8 @@ from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics.records import as_metric
 from refocal.rows.class_names import check_label_order
-from refocal.rows.labels import IgnoreIndex, labelled_rows
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import labelled_rows
 from refocal.rows.scores import column_names
 
 __all__ = ["LabelScores", "by_label"]

@@ -157,21 +157,36 @@ def late_row(runs: int, sd: float, in_order: bool) -> str:
     return line
 
 
+LATE_HEADER = ["| labels come late, or days grow | whole batches (default) | independent rows |", "|---|---|---|"]
+
+
+def late_in_order(runs: int) -> list[str]:
+    """Labels in the order of their rows."""
+    return [late_row(runs, 0.0, in_order=True), late_row(runs, 0.2, in_order=True)]
+
+
 def late_at_random(runs: int) -> list[str]:
-    """The hardest of the rows below: a day effect, and labels in random order."""
+    """The hardest: a day effect, and labels in random order."""
     return [late_row(runs, 0.2, in_order=False)]
 
 
-def late_false_alarms(runs: int) -> list[str]:
-    lines = ["| labels come late, or days grow | whole batches (default) | independent rows |", "|---|---|---|"]
-    for sd in (0.0, 0.2):
-        for in_order in (True, False):
-            lines.append(late_row(runs, sd, in_order))
+def late_at_random_without_effect(runs: int) -> list[str]:
+    """Labels in random order, days that do not differ."""
+    return [late_row(runs, 0.0, in_order=False)]
+
+
+def days_that_grow(runs: int) -> list[str]:
+    """Days that come in parts."""
     rng = np.random.default_rng(3)
     growing = shown([growing_days(rng, 0.4) for _ in range(runs)])
-    lines.append(f"| 60 days that grow in six parts, day effect .4 | {growing} | |")
-    print(lines[-1], flush=True)
-    return lines
+    line = f"| 60 days that grow in six parts, day effect .4 | {growing} | |"
+    print(line, flush=True)
+    return [line]
+
+
+def late_false_alarms(runs: int) -> list[str]:
+    lines = [*LATE_HEADER, *late_in_order(runs), *late_at_random_without_effect(runs), *late_at_random(runs)]
+    return [*lines, *days_that_grow(runs)]
 
 
 def threshold_of(rng: Any, sd: float, runs: int, measure: Callable[[Any, Any], float]) -> float:
@@ -237,7 +252,10 @@ def main() -> None:
     parts = {
         "batches": false_alarms,
         "late": late_false_alarms,
+        "late-in-order": late_in_order,
         "late-at-random": late_at_random,
+        "late-at-random-without-effect": late_at_random_without_effect,
+        "growing": days_that_grow,
         "delays": delays,
     }
     parser.add_argument("--part", choices=[*parts], help="only print this part, with as many runs")

@@ -39,8 +39,6 @@ from refocal.rows import Predictions
 __all__ = ["Condition", "FeatureBias", "FoundSegments", "Segment", "find_segments"]
 
 MOST_SEGMENTS = 10
-REST = "rest"
-"""What rows of no segment are called."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ class FoundSegments:
         """The first segment of each row, or "rest": groups that `GroupCalibration` can be fitted on."""
         columns = as_features(features, None, "FoundSegments.groups")
         lengths = {len(column) for column in columns.values()}
-        names = np.full(lengths.pop() if lengths else 0, REST, dtype=object)
+        names = np.full(lengths.pop() if lengths else 0, "rest", dtype=object)
         for segment in reversed(self.segments):
             names[_members(segment.conditions, columns, "FoundSegments.groups")] = segment.name
         return names.astype(np.str_)

@@ -214,3 +214,23 @@ def test_several_labels_are_counted_as_rows_and_labels(refocal, folder):
     code, out, err = refocal("decide", "rows.csv", "--calibrator", "c.json", "--costs", "0,1;5,0")
     assert (code, out) == (2, "")
     assert "c.json: a calibrator of several labels; a row has several labels, and decide takes one action" in err
+
+
+def test_groups_that_the_fit_has_not_seen_are_an_error_that_leaves_no_file(refocal, folder):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=400)
+    y = (rng.random(400) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    table = pd.DataFrame({"logit": log_odds, "label": y, "region": rng.choice(["1", "2"], 400)})
+    table.to_csv("rows.csv", index=False)
+    table.assign(region="0" + table["region"]).to_csv("other.csv", index=False)
+    assert refocal("fit", "rows.csv", "--groups", "region", "-o", "c.json")[0] == 0
+    for output in ("p.csv", "p.npz", "p.parquet"):
+        code, _, err = refocal("apply", "c.json", "other.csv", "-o", output)
+        assert code == 1
+        assert "no groups of 'region' were given that the fit has seen" in err
+        assert not (folder / output).exists()
+    code, _, err = refocal("apply", "c.json", "other.csv", "-o", "probs")
+    assert code == 1
+    assert "They were written to probs." in err
+    code, _, _ = refocal("apply", "c.json", "rows.csv", "-o", "p.csv")
+    assert (code, (folder / "p.csv").exists()) == (0, True)

@@ -347,3 +347,45 @@ def test_rows_that_wait_say_what_to_expect(refocal, days, folder):
         f"Expected of day4, if the probabilities are right: accuracy {100 * np.maximum(p, 1 - p).mean():.2f} %" in out
     )
     assert "Estimates without labels could be trusted: over 3 periods" in out
+
+
+def test_files_of_one_command_enter_in_the_order_of_their_periods(refocal, folder):
+    rng = np.random.default_rng(1)
+    day = np.repeat(np.arange(1, 17), 75)
+    p = rng.beta(2, 5, len(day)).round(6)
+    table = pd.DataFrame({"p": p, "label": (rng.random(len(day)) < p + 0.25).astype(int), "day": day})
+    table["region"] = rng.choice(["east", "west"], len(day))
+    table.to_csv(folder / "all.csv", index=False)
+    for name, rows in table.groupby("day"):
+        rows.to_csv(folder / f"day{name}.csv", index=False)
+    for name, rows in table.groupby("region"):
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    found = {}
+    by_shell = sorted(f"day{number}.csv" for number in range(1, 17))  # day10 before day2
+    for state, batches in (
+        ("all", ["all.csv", "--cluster", "day"]),
+        ("days", by_shell),
+        ("regions", ["west.csv", "east.csv", "--cluster", "day"]),
+    ):
+        code, out, err = refocal("monitor", *batches, "--probability-column", "p", "--state", f"{state}.json")
+        assert (code, err) == (0, "")
+        found[state] = CalibrationMonitor.load(f"{state}.json")
+    assert found["all"].alarm is not None
+    for state, prefix in (("days", "day"), ("regions", "")):
+        assert found[state].e_value == pytest.approx(found["all"].e_value, rel=1e-9)
+        assert found[state].alarm == f"{prefix}{found['all'].alarm}"
+        assert found[state].alarms[0].since == f"{prefix}{found['all'].alarms[0].since}"
+    assert "east.csv: " in out
+    assert ", which had" in out  # rows of the same days are named; they may be the same
+    code, out, _ = refocal("monitor", "all.csv", "--cluster", "day", "--probability-column", "p", "--state", "all.json")
+    assert "which had 1,200 already; the same rows again count twice" in out
+
+
+def test_periods_of_which_no_order_is_known_are_refused(refocal, folder):
+    table = pd.DataFrame({"p": [0.2, 0.7] * 4, "label": [0, 1] * 4, "day": ["30.11.2025", "1.12.2025"] * 4})
+    table.to_csv(folder / "rows.csv", index=False)
+    for options in ([], ["--backtest"]):
+        code, _, err = refocal("monitor", "rows.csv", "--cluster", "day", *options)
+        assert code == 2
+        assert "a date such as 2026-01-31" in err
+    assert not (folder / "monitor.json").exists()

@@ -496,3 +496,82 @@ def test_a_period_in_two_calls_has_the_sums_of_one_but_for_the_scale_of_the_slop
         assert one.sums["mean/all rows"] == pytest.approx(other.sums["mean/all rows"], rel=1e-12)
         assert one.sums["shape/slope"] == pytest.approx(other.sums["shape/slope"], abs=0.5)
     assert whole.e_value == pytest.approx(halves.e_value, rel=0.02)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_periods_that_come_in_one_call_enter_one_after_the_other(independent):
+    rng = np.random.default_rng(3)
+    days = np.repeat(np.arange(1, 13), 200)
+    p = rng.beta(2, 5, len(days))
+    y = rng.random(len(days)) < p + 0.1
+    together = CalibrationMonitor(independent=independent)
+    together.update(p, y, clusters=days)
+    apart = CalibrationMonitor(independent=independent)
+    for day in range(1, 13):
+        apart.update(p[days == day], y[days == day], period=day)
+    assert together.alarm == apart.alarm
+    assert [alarm.n_rows for alarm in together.alarms] == [alarm.n_rows for alarm in apart.alarms]
+    if independent:
+        assert together.alarm is not None
+        assert int(together.alarm) < 12
+        assert_allclose(together.e_value, apart.e_value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_probabilities_that_are_too_extreme_are_off_though_their_mean_is_right(independent):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=6000) * 1.5
+    y = rng.random(6000) < expit(log_odds / 2.0)
+    monitor = CalibrationMonitor(independent=independent)
+    monitor.update(expit(log_odds), y, clusters=np.repeat(np.arange(1, 31), 200))
+    assert monitor.alarms[0].moved == ["probabilities too extreme"]
+    assert monitor.present().z_slope < -monitor.present().threshold
+    assert abs(monitor.present().z_mean) < monitor.present().threshold
+    assert monitor.advice().action == "recalibrate"
+    assert "refit" in monitor.advice().reason
+
+
+def test_a_group_or_a_class_that_is_off_now_is_a_reason_to_recalibrate():
+    rng = np.random.default_rng(0)
+    n = 12_000
+    days = np.repeat(np.arange(1, 31), 400)
+    log_odds = rng.normal(size=n) * 1.5
+    region = rng.choice(["north", "south"], n)
+    y = rng.random(n) < expit(log_odds + np.where(region == "north", 0.6, -0.6))
+    monitor = CalibrationMonitor()
+    monitor.update(expit(log_odds), y, clusters=days, groups={"region": region})
+    off = monitor.present().elsewhere
+    residual = y - expit(log_odds)
+    for name in ("north", "south"):
+        assert_allclose(off[f"group/region = {name}"], residual[(region == name) & (days > 20)].mean(), rtol=0.05)
+    advice = monitor.advice()
+    assert advice.action == "recalibrate"
+    assert "(refit, for each group)" in advice.reason
+    assert "region = north: probabilities too low" in advice.reason
+    assert "region = south: probabilities too high" in advice.reason
+    # Once the last periods are calibrated, nothing is off now.
+    for day in range(31, 42):
+        p, y = draw(rng, 400)
+        monitor.update(p, y, period=day, groups={"region": rng.choice(["north", "south"], 400)})
+    assert monitor.present().elsewhere == {}
+    assert "nothing is clearly off now" in monitor.advice().reason
+
+
+def test_groups_of_independent_rows_are_not_watched_and_that_is_said():
+    monitor = CalibrationMonitor(independent=True)
+    with pytest.warns(InputWarning, match="groups are not watched where rows are declared independent"):
+        monitor.update([0.2, 0.7], [0, 1], groups=["a", "b"])
+
+
+@pytest.mark.parametrize("text", ["31.12.2025", "12/31/2025", "1-12-2025", "scores 12.2025", "Nov 2025", "2025-nov-03"])
+def test_dates_that_are_not_in_the_order_of_time_are_refused(text):
+    with pytest.raises(ParameterError, match=f"a date such as 2026-01-31 .*Got '{text}'"):
+        CalibrationMonitor().update([0.2, 0.7], [0, 1], period=text)
+    with pytest.raises(ParameterError, match="a date such as 2026-01-31"):
+        CalibrationMonitor().update([0.2, 0.7], [0, 1], clusters=["2025-01-01", text])
+
+
+def test_texts_in_the_order_of_time_are_periods():
+    monitor = CalibrationMonitor()
+    texts = ["2025-12-31", "2025-12-31T10:30", "2025/12/31", "20251231", "2025-W52", "May", "v1.2.3", "2025-12-31-2015"]
+    assert [monitor.update([0.2, 0.7], [0, 1], period=text) for text in texts] == [2] * len(texts)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from refocal.errors import DataError, FitWarning, ParameterError, ShapeError
 from refocal.evaluate import compare
-from refocal.evaluate.provenance import COLUMN_OF_TIMES, DIVIDED, SHARED_CLUSTERS
+from refocal.evaluate.provenance import RunNote
 from refocal.evaluate.summary import remarks
 from refocal.io import Predictions, read, split
 
@@ -111,8 +111,8 @@ def test_clusters_in_both_parts_are_counted():
         first, second = split(rows.with_clusters({"patient": patient}), time=np.arange(400))
     with pytest.warns(FitWarning, match="compare: 50 of 50 clusters"):
         found = compare(first, second, ["logistic"], n_resamples=5)
-    assert found.run[DIVIDED] == "divided by time"
-    assert found.run[SHARED_CLUSTERS] in remarks(found)
+    assert found.run[RunNote.DIVIDED] == "divided by time"
+    assert found.run[RunNote.SHARED_CLUSTERS] in remarks(found)
 
 
 def test_a_division_at_random_says_what_it_may_hide(tmp_path):
@@ -125,7 +125,7 @@ def test_a_division_at_random_says_what_it_may_hide(tmp_path):
     rows = read(tmp_path / "rows.csv")
     with pytest.warns(FitWarning, match="customer"):
         found = compare(*split(rows), ["logistic"], n_resamples=5)
-    assert found.run[COLUMN_OF_TIMES] == "order_date"
+    assert found.run[RunNote.COLUMN_OF_TIMES] == "order_date"
     said = " ".join(remarks(found))
     assert "divided at random, so that rows of one customer are among those of fit and test" in said
     assert "compare --time order_date" in said

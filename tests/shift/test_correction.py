@@ -70,6 +70,15 @@ def test_an_updated_calibrator_applies_the_correction_behind_its_own_steps(rows)
         update(calibrator, log_p, labels, clusters=[1, 2])
 
 
+def test_an_updated_calibrator_adapts_from_the_shares_of_its_new_rows(rows):
+    """It began at those of the first fit, which its probabilities no longer stand for."""
+    log_p, labels = rows
+    first_labels = np.argmax(log_p + np.random.default_rng(1).gumbel(size=log_p.shape), axis=1)
+    updated = update(TemperatureScaling().fit(log_p, first_labels), log_p, labels)
+    means = updated.predict_proba(log_p).mean(axis=0)
+    np.testing.assert_allclose(updated.adapt(shares=[0.2, 0.3, 0.5])[1].shares_of_fit, means, rtol=1e-5)
+
+
 def test_rows_that_share_a_day_count_less():
     rng = np.random.default_rng(3)
     for sd in (0.0, 0.5):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
-from refocal.shift.likelihood import _degrees_of_freedom, likely_shares, share_evidence
+from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, _degrees_of_freedom, likely_shares, share_evidence
 
 
 def rows_of(rng, n, shares, old, spread=1.0):
@@ -29,6 +29,21 @@ def test_shares_are_those_of_largest_posterior():
 
     best = np.exp(np.append(minimize(minus_log_posterior, [0.0, 0.0], tol=1e-12).x, 0.0))
     np.testing.assert_allclose(likely_shares(p, old), best / best.sum(), atol=2e-5)
+
+
+def test_classes_that_overlap_arrive_too():
+    """EM alone stopped 0.005 before: its steps are short where the classes overlap."""
+    rng = np.random.default_rng(3)
+    old = np.full(2, 0.5)
+    p = rows_of(rng, 1000, np.array([0.9, 0.1]), old, 0.3)
+    shares = likely_shares(p, old, tolerance=TOLERANCE_OF_REPLICATES)
+    exact = minimize_scalar(
+        lambda x: -np.sum(np.log(p @ np.array([1 - x, x]) * 2.0)) - np.log(x) - np.log(1 - x),
+        bounds=(1e-6, 1 - 1e-6),
+        method="bounded",
+        options={"xatol": 1e-10},
+    ).x
+    assert shares[1] == pytest.approx(exact, abs=1e-3)
 
 
 def test_weights_count_rows():

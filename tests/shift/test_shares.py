@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
-from refocal import AutoCalibration, GroupCalibration, IsotonicCalibration, TemperatureScaling, load
+from refocal import (
+    AutoCalibration,
+    GroupCalibration,
+    IsotonicCalibration,
+    LogisticCalibration,
+    TemperatureScaling,
+    load,
+)
 from refocal.errors import InputWarning, ParameterError, UnsupportedError
 from refocal.io import Predictions
 from refocal.shift import adapt
@@ -45,6 +53,8 @@ def test_an_adapted_calibrator_is_a_chain_that_can_be_saved_and_is_better(fitted
     adapted.save(tmp_path / "c.json")
     np.testing.assert_allclose(load(tmp_path / "c.json").predict_proba(logits), adapted.predict_proba(logits))
     assert calibrator.fit_report_["class_shares"] != adapted.fit_report_["class_shares"]
+    # What it is adapted to is where it begins the next time.
+    np.testing.assert_allclose(adapted.adapt(logits[:1000])[1].shares_of_fit, result.shares)
 
 
 def test_rows_of_the_old_shares_leave_the_calibrator_as_it_was(fitted):
@@ -71,6 +81,55 @@ def test_shares_of_the_fit_are_known_to_the_calibrator(fitted):
     logits, _ = drawn(np.random.default_rng(4), 300, [0.2, 0.2, 0.6])
     with_rows = calibrator.adapt(logits, fit_rows=known)[1]
     np.testing.assert_allclose(calibrator.adapt(logits)[1].shares, with_rows.shares, atol=1e-4)
+
+
+def test_shares_are_those_of_the_probabilities_where_a_fit_has_no_intercepts():
+    """With the shares of the labels for π⁰ a temperature alone moved shares that had not changed."""
+    rng = np.random.default_rng(12)
+    old = np.full(5, 0.2)
+
+    def shifted(n):
+        labels = rng.choice(5, n)
+        x = rng.normal(size=(n, 5)) + 1.2 * np.eye(5)[labels]
+        return 1.2 * x + np.array([0.5, -0.3, 0.2, -0.5, 0.1]), labels
+
+    known = Predictions.from_logits(*shifted(2000))
+    calibrator = TemperatureScaling().fit(known)
+    means = calibrator.predict_proba(known).mean(axis=0)
+    assert np.abs(means - old).max() > 0.03
+    logits, _ = shifted(1000)
+    adapted, result = calibrator.adapt(logits)
+    np.testing.assert_allclose(result.shares_of_fit, means, atol=1e-6)
+    assert adapted is calibrator
+    of_labels = calibrator.adapt(logits, shares_of_fit=calibrator.fit_report_["class_shares"])[1]
+    assert np.abs(np.array(of_labels.shares) - old).max() > 0.05
+
+
+def test_intervals_are_as_wide_as_both_samples_make_them():
+    """Against the delta method: π̂ - π⁰ is the difference of two means of p, divided by Var p / (π⁰ (1 - π⁰))."""
+    rng = np.random.default_rng(13)
+    labels = rng.choice(2, 1400, p=[0.6, 0.4])
+    log_odds = rng.normal(labels - 0.5, 1.0) + np.log(2 / 3)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:400], labels[:400])
+    _, result = calibrator.adapt(log_odds[400:])
+    p = calibrator.predict_proba(log_odds[400:])[:, 1]
+    share = result.shares_of_fit[1]
+    sd = share * (1.0 - share) * np.sqrt((1 / 400 + 1 / 1000) / p.var())
+    assert result.high[1] - result.low[1] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
+
+
+def test_classes_that_do_not_overlap_have_the_intervals_of_counts():
+    """Against Clopper and Pearson's; a class without rows too."""
+    rng = np.random.default_rng(14)
+    logits = 9.0 * np.eye(4)[rng.integers(4, size=40000)]
+    calibrator = TemperatureScaling().fit(logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    counts = [0, 4, 40, 156]
+    _, result = calibrator.adapt(9.0 * np.eye(4)[np.repeat(np.arange(4), counts)])
+    for k, count in enumerate(counts):
+        expected = binomtest(count, 200).proportion_ci(0.95)
+        assert result.low[k] == pytest.approx(expected.low, abs=0.012)
+        assert result.high[k] == pytest.approx(expected.high, abs=0.012)
+    assert result.high[0] > 0.01
 
 
 def test_undersampling_is_undone_by_known_shares():
@@ -189,8 +248,11 @@ def test_calibrators_that_are_no_chain_are_refused():
 
 def test_old_files_must_say_the_shares(fitted):
     calibrator, _ = fitted
-    del calibrator.fit_report_["class_shares"]
+    del calibrator.fit_report_["mean_probabilities"]
     logits, _ = drawn(np.random.default_rng(4), 300, [0.2, 0.2, 0.6])
+    of_labels = calibrator.fit_report_["class_shares"]
+    np.testing.assert_allclose(calibrator.adapt(logits)[1].shares_of_fit, of_labels, atol=1e-6)
+    del calibrator.fit_report_["class_shares"]
     with pytest.raises(ParameterError, match="this calibrator does not know the class shares of its fit"):
         calibrator.adapt(logits)
     assert calibrator.adapt(logits, shares_of_fit=[0.4, 0.3, 0.3])[1].shares_of_fit == pytest.approx((0.4, 0.3, 0.3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +67,7 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     if after is None:
         after = measured[-1]
     shares: list[float] = []
+    means: dict[str, Any] | None = None
     dataset.cache.keep(BEFORE, dict(before))
     counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
     # The shares of so many classes are kept in a report, for `Calibrator.adapt`.
@@ -75,6 +77,7 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
         counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
         if dataset.n_classes <= most_shares:
             shares = [float(f"{share:.6g}") for share in rows / rows.sum()]
+            means = mean_probabilities(fitted.chain, dataset)
     # The columns of so many classes are kept, for tables that the calibrator is applied to.
     most_columns = 1_000
     columns = list(dataset.columns) if len(dataset.columns) <= most_columns else []
@@ -84,8 +87,31 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
         **({"columns": columns} if columns else {}),
         **{name: count for name, count in counted.items() if count},
         **({"class_shares": shares} if shares else {}),
+        **({"mean_probabilities": means} if means else {}),
         "before": before,
         "after": after,
         "accuracy_change": after["accuracy"] - before["accuracy"],
         **fitted.notes,
     }
+
+
+def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
+    """The mean of the calibrated probabilities of each class over rows of the fit, and how many rows these are.
+
+    Where a fit has no intercepts, or shrinks them, they are not the shares of the labels.
+    """
+    # Of more rows every so many are taken: a report must not take longer than the fit.
+    most_rows = 10_000
+    most_numbers = 300_000
+    if block.counts is not None or block.label_of_row is not None:
+        return None
+    stride = math.ceil(max(block.n_rows / most_rows, block.n_rows * block.n_classes / most_numbers))
+    p = to_numpy(chain.probabilities(block.logits[::stride]))
+    if block.weight is None:
+        means = p.mean(axis=0, dtype=np.float64)
+    else:
+        weight = block.weight[::stride]
+        if not weight.sum() > 0.0:
+            return None
+        means = weight @ p / weight.sum()
+    return {"n_rows": len(p), "values": [float(f"{mean:.6g}") for mean in means]}

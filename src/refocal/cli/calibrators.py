@@ -230,7 +230,9 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
         yield files
     except InputWarning as error:
         if error.remedy not in (Remedy.PROBABILITIES, Remedy.PERCENTAGES):
-            raise
+            if files[0] == 0 or not output.is_dir():
+                raise
+            raise FileProblem(f"{place}: {explained(error)} They were written to {output}.") from error
         wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
         raise FileProblem(f"{place}: the rows {wanted}.") from error
     except (KeyboardInterrupt, RefocalError, OSError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -166,7 +167,9 @@ def monitor(
     watched = _opened(state, new, batch.merge or [], scores.positive_label)
     if restart:
         watched.restart()
-    notes = [_add(watched, file, batch, fitted, reading) for file in batches or []]
+    counted: Counter[str] = Counter()
+    with refocal.monitor.monitor.entering_together(watched):
+        notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
     notes += [_join(watched, file, batch.ids, reading) for file in batch.outcomes or []]
     watched.save(state)
     if output is not None and watched.history():
@@ -303,10 +306,14 @@ def _by_period(rows: refocal.io.Predictions, period: str) -> list[tuple[str, ref
     """The rows of each period: those of each cluster, or of one period where rows have no clusters."""
     import numpy as np
 
+    from refocal.monitor.periods import period_key
+
     if rows.clusters is None or rows.cluster_names is None:
-        return [(period, rows)]
+        return [(period_key(period, None, "refocal monitor"), rows)]
     names = rows.cluster_names.tolist()
     numbers = np.unique(rows.clusters).tolist()
+    for name in names:
+        period_key(name, None, "refocal monitor")  # refuses what no order is known of
     return [(names[number], rows.take(np.flatnonzero(rows.clusters == number))) for number in numbers]
 
 
@@ -316,8 +323,9 @@ def _add(
     batch: BatchOptions,
     fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
+    counted: Counter[str],
 ) -> str:
-    """Add a batch; says what became of it."""
+    """Add a batch; says what became of it. `counted` has the labelled rows of this command, by period."""
     ids = batch.ids
     period = batch.period or refocal.io.files.stem_of(file)
     groups = reading.get("groups", [])
@@ -345,10 +353,12 @@ def _add(
         watched_groups = {name: column for name, column in rows.groups.items() if name in of_monitor}
         when: dict[str, Any] = {"period": period}
         place = period
+        in_periods = Counter({period: len(rows)})
         if rows.clusters is not None and rows.cluster_names is not None:
             periods = rows.cluster_names[rows.clusters].tolist()
             when = {"clusters": periods}
-            place = f"{len({*periods}):,} periods of {batch.cluster}"
+            in_periods = Counter(periods)
+            place = f"{len(in_periods):,} periods of {batch.cluster}"
         rows = replace(rows, groups={name: column for name, column in rows.groups.items() if name in groups})
         if known is None and fitted is not None and _can_be_named(rows, fitted):
             watched.class_names = rows.class_names
@@ -356,11 +366,13 @@ def _add(
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if raw.labels is not None:
-            before = sum(each.n for each in watched.history() if each.first == each.last == period)
+            before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
+            before += sum(counted[name] for name in in_periods)
+            counted += in_periods
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
             predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
-            counted = f"{watched.update(predicted, **when):,} rows counted in {place}{again}"
-            return f"{file}: {counted}. Read {rows.described()}."
+            n_added = watched.update(predicted, **when)
+            return f"{file}: {n_added:,} rows counted in {place}{again}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
         return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
 

@@ -83,11 +83,11 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     dropped_of_two = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
-    from refocal.evaluate.provenance import READ
+    from refocal.evaluate.provenance import RunNote
     from refocal.evaluate.standards import READING, standards_table
     from refocal.evaluate.summary import group_table, group_verdict, set_table, set_verdict
 
-    say_read(evaluation.run.get(READ))
+    say_read(evaluation.run.get(RunNote.READ))
     rows = refocal.evaluate.comparison_table(evaluation)
     verdict = refocal.evaluate.verdict(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)

@@ -29,10 +29,8 @@ from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
-    LABELS_OF_ROWS,
-    READ,
-    ROWS_OF_LABELS,
-    UNIT,
+    RunNote,
+    as_text,
     division_notes,
     repeated_id_note,
     run_of,
@@ -166,7 +164,7 @@ def compare(
     return replace(
         evaluation,
         n_validation=validation.n_known if isinstance(validation, MultiLabelPredictions) else len(validation),
-        run=evaluation.run | same_rows(validation, test) | division_notes(validation, test),
+        run=evaluation.run | as_text(same_rows(validation, test) | division_notes(validation, test)),
         failed=failures.reasons | evaluation.failed,
     )
 
@@ -270,7 +268,7 @@ def evaluate(
         expected = "left out, unless rows are Predictions of two classes"
         raise ParameterError("features", "evaluate", expected=expected, got=type(features).__name__)
     if isinstance(test, MultiLabelPredictions):
-        several = {ROWS_OF_LABELS: str(len(test)), LABELS_OF_ROWS: str(test.n_classes)}
+        several = {RunNote.ROWS_OF_LABELS: str(len(test)), RunNote.LABELS_OF_ROWS: str(test.n_classes)}
         if clusters is not None:  # of rows, and so of all their labels
             numbers, name, names = as_clusters(clusters, len(test), "evaluate")
             test = replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
@@ -290,7 +288,7 @@ def evaluate(
     else:
         results = measure_in_memory(test, methods_of_rows, report, failures.of, metrics=own_metrics, **options)
     warn_of_groups(usable, results.groups)
-    repeated = {} if UNIT in results.notes else repeated_id_note(test, "evaluate")
+    repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(test, "evaluate")
     can_recommend = _can_recommend(results, test.n_classes)
     picked = chosen
     if picked is None:
@@ -397,7 +395,7 @@ def _check_calibrators(calibrators: Any) -> None:
 def _read(test: Predictions | BlockedDataset) -> dict[str, str]:
     """What was read from a file, in one line; nothing of arrays."""
     source = test.reader.source if isinstance(test, BlockedDataset) else test.source
-    return {READ: test.described()} if source.place else {}
+    return {RunNote.READ: test.described()} if source.place else {}
 
 
 def _in_order(

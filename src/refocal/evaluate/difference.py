@@ -9,7 +9,7 @@ from refocal._groups import LABEL
 from refocal.errors import DataError
 from refocal.evaluate.evaluation import Evaluation
 from refocal.evaluate.multilabel import of_labels
-from refocal.evaluate.provenance import LABELS_OF_ROWS, N_CLUSTERS
+from refocal.evaluate.provenance import RunNote
 from refocal.evaluate.statements import holm
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
@@ -120,10 +120,10 @@ def _check_same_labels(old: Evaluation, new: Evaluation) -> None:
     labels_of_old = {group.name for group in old.before.groups if group.column == LABEL}
     labels_of_new = {group.name for group in new.before.groups if group.column == LABEL}
     others = sorted(labels_of_new - labels_of_old)
-    is_other_number = old.run.get(LABELS_OF_ROWS) != new.run.get(LABELS_OF_ROWS)
+    is_other_number = old.run.get(RunNote.LABELS_OF_ROWS) != new.run.get(RunNote.LABELS_OF_ROWS)
     if is_other_number or (others and labels_of_old - labels_of_new):
-        expected = f"an evaluation of the same {old.run.get(LABELS_OF_ROWS)} labels as the old one"
-        got = f"one of {new.run.get(LABELS_OF_ROWS)}" + (f" with {others[0]!r}" if others else "")
+        expected = f"an evaluation of the same {old.run.get(RunNote.LABELS_OF_ROWS)} labels as the old one"
+        got = f"one of {new.run.get(RunNote.LABELS_OF_ROWS)}" + (f" with {others[0]!r}" if others else "")
         raise DataError("new", "differences", expected=expected, got=got)
 
 
@@ -166,8 +166,8 @@ def _key(name: str) -> object:
 
 def _fewest_clusters(old: Evaluation, new: Evaluation) -> int | None:
     """The number of clusters of the evaluation that has fewer; None if neither has any."""
-    numbers = [int(evaluation.run[N_CLUSTERS]) for evaluation in (old, new) if N_CLUSTERS in evaluation.run]
-    return min(numbers, default=None)
+    numbers = [evaluation.run.get(RunNote.N_CLUSTERS) for evaluation in (old, new)]
+    return min((int(number) for number in numbers if number is not None), default=None)
 
 
 def _change(method: str, measure: str, old: Interval, new: Interval, n_clusters: int | None) -> Change:

@@ -30,8 +30,6 @@ from refocal.rows import Predictions
 
 __all__ = ["compare_many"]
 
-METRICS_OF_MANY = ("log_loss", "brier_score", "ece", "accuracy")
-"""The metrics of a comparison of many networks, by default. The first ranks."""
 FEWEST_CLUSTERS = 5
 """With fewer data sets, or networks, nothing is said of others: their variance would be a guess."""
 
@@ -40,7 +38,7 @@ def compare_many(
     runs: Any,
     methods: MethodsLike = None,
     *,
-    metrics: Sequence[str | Metric | Callable[..., Any]] = METRICS_OF_MANY,
+    metrics: Sequence[str | Metric | Callable[..., Any]] = ("log_loss", "brier_score", "ece", "accuracy"),
     against: str = NONE,
     unit: str | None = None,
     title: str = "networks",

@@ -12,9 +12,6 @@ from refocal.evaluate.ranks import SeedSpread
 from refocal.metrics import Interval, PairedDifference
 from refocal.metrics.record import Metric
 
-# What follows the mean of a method that differs significantly from the one it is compared with.
-MARK = "†"
-
 
 def methods_table(comparison: ManyComparison, metric: str | None = None) -> list[dict[str, str]]:
     """Every method by one metric, as cells with their headings."""

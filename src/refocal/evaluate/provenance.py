@@ -7,6 +7,7 @@ import platform
 import re
 import time
 from collections.abc import Mapping
+from enum import StrEnum
 
 import numpy as np
 
@@ -22,19 +23,28 @@ from refocal.rows import Predictions
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.splitting import AT_RANDOM, shared_clusters
 
-READ = "rows read"
-REPEATED_ID = "repeated id"
-UNIT = "unit of intervals"
-"""What is independent of one another, where that is not rows: clusters of them."""
-N_CLUSTERS = "clusters"
-SAME_ROWS = "validation and test rows"
-DIVIDED = "validation and test rows of one file"
-SHARED_CLUSTERS = "clusters of both parts"
-COLUMN_OF_TIMES = "column of times"
-# Of an evaluation of several labels per row, whose `n_test` counts the labels that are known.
-ROWS_OF_LABELS = "rows of several labels"
-LABELS_OF_ROWS = "labels of a row"
-ABSENT_CLASSES = "classes without a row of the fit"
+
+class RunNote(StrEnum):
+    """What `Evaluation.run` may say of an evaluation, besides versions and settings."""
+
+    READ = "rows read"
+    REPEATED_ID = "repeated id"
+    UNIT = "unit of intervals"
+    """What is independent of one another, where that is not rows: clusters of them."""
+    N_CLUSTERS = "clusters"
+    SAME_ROWS = "validation and test rows"
+    DIVIDED = "validation and test rows of one file"
+    SHARED_CLUSTERS = "clusters of both parts"
+    COLUMN_OF_TIMES = "column of times"
+    ROWS_OF_LABELS = "rows of several labels"
+    """Of an evaluation of several labels per row, whose `n_test` counts the labels that are known."""
+    LABELS_OF_ROWS = "labels of a row"
+    ABSENT_CLASSES = "classes without a row of the fit"
+
+
+def as_text(notes: Mapping[str, str]) -> dict[str, str]:
+    """Notes for a file, by plain text."""
+    return {str(note): text for note, text in notes.items()}
 
 
 def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: int) -> SearchSurface | None:
@@ -78,7 +88,7 @@ def same_rows(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     if not all(np.array_equal(to_numpy(a.values[rows]), to_numpy(b.values[rows])) for rows in blocks):
         return {}
     warn(f"compare: {SAME_ROWS_REMARK}", FitWarning)
-    return {SAME_ROWS: "the same"}
+    return {RunNote.SAME_ROWS: "the same"}
 
 
 SAME_ROWS_REMARK = (
@@ -89,34 +99,38 @@ SAME_ROWS_REMARK = (
 
 def division_notes(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     """How validation and test rows were divided, and what they may have in common."""
-    notes = {}
+    notes: dict[str, str] = {}
     shared = shared_clusters(validation, test)
     if shared:
         warn(f"compare: {shared}", FitWarning)
-        notes[SHARED_CLUSTERS] = shared
+        notes[RunNote.SHARED_CLUSTERS] = shared
     divided = test.source.divided
     if not divided or validation.source != test.source:
         return notes
-    notes[DIVIDED] = f"divided {divided}"
+    notes[RunNote.DIVIDED] = f"divided {divided}"
     called_as_times = re.compile(r"(?i:(.*[_ .-])?(date|datetime|day|time|timestamp|week|month|year))")
     times = [name for name in test.source.unused if called_as_times.fullmatch(name)]
     if divided == AT_RANDOM and times:
-        notes[COLUMN_OF_TIMES] = times[0]
+        notes[RunNote.COLUMN_OF_TIMES] = times[0]
     return notes
 
 
 AT_RANDOM_REMARKS = {
-    REPEATED_ID: "Rows were divided at random, so that rows of one {0} are among those of fit and test: methods may "
-    "look better than they are on a new {0}.",
-    COLUMN_OF_TIMES: "Rows were divided at random, although they have {0!r}: if the model is used on later rows than "
-    "those of the fit, measure it on later ones (compare --time {0}, or split with time=).",
+    RunNote.REPEATED_ID: (
+        "Rows were divided at random, so that rows of one {0} are among those of fit and test: methods may look better "
+        "than they are on a new {0}."
+    ),
+    RunNote.COLUMN_OF_TIMES: (
+        "Rows were divided at random, although they have {0!r}: if the model is used on later rows than those of the "
+        "fit, measure it on later ones (compare --time {0}, or split with time=)."
+    ),
 }
 """What a division at random may hide, by the note that says what the rows have."""
 
 
 def unit_notes(cluster_name: str, n_clusters: int | None) -> dict[str, str]:
     """What intervals and tests rest on, where that is not rows."""
-    return {} if n_clusters is None else {UNIT: cluster_name, N_CLUSTERS: str(n_clusters)}
+    return {} if n_clusters is None else {RunNote.UNIT: cluster_name, RunNote.N_CLUSTERS: str(n_clusters)}
 
 
 def repeated_id_note(rows: Predictions | BlockedDataset, function: str) -> dict[str, str]:
@@ -126,7 +140,7 @@ def repeated_id_note(rows: Predictions | BlockedDataset, function: str) -> dict[
         return {}
     # The command line says it among the remarks, and takes an InputWarning for an error.
     warn(f"{function}: {REPEATED_ID_REMARK.format(source.repeated_id)}", FitWarning)
-    return {REPEATED_ID: source.repeated_id}
+    return {RunNote.REPEATED_ID: source.repeated_id}
 
 
 REPEATED_ID_REMARK = (
@@ -143,6 +157,6 @@ def run_of(notes: Mapping[str, str], calibrators: Mapping[str, Calibrator]) -> d
         "Python": platform.python_version(),
         "NumPy": np.__version__,
         "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        **notes,
-        **({ABSENT_CLASSES: str(n_absent)} if n_absent else {}),
+        **as_text(notes),
+        **({str(RunNote.ABSENT_CLASSES): str(n_absent)} if n_absent else {}),
     }

@@ -45,7 +45,6 @@ ONE_ERROR = two_sided_p_value(1.0)
 
 FEWEST_ROWS_TO_RECOMMEND = 100
 """The tests rest on means of differences being normal, which those of fewer test rows are not."""
-LOG_LOSS = "log_loss"
 SQUARED_ECE = "squared_ece"
 """The calibration error that is tested: the difference of two ECEs has no valid test."""
 
@@ -106,7 +105,7 @@ class MethodTests:
         """The tests of a comparison: by log-loss, and of more than two classes also by squared ECE."""
         tested = {}
         for method, of_method in differences.items():
-            tested[method] = {LOG_LOSS: of_method[LOG_LOSS]}
+            tested[method] = {"log_loss": of_method["log_loss"]}
             if n_classes > 2:
                 # Evaluations of version 0.1.0 have only a bootstrap of the ECEs.
                 tested[method][SQUARED_ECE] = of_method.get(SQUARED_ECE) or of_method["ece"]

@@ -8,26 +8,9 @@ from typing import NamedTuple
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
-from refocal.evaluate.provenance import (
-    ABSENT_CLASSES,
-    AT_RANDOM_REMARKS,
-    DIVIDED,
-    N_CLUSTERS,
-    REPEATED_ID,
-    REPEATED_ID_REMARK,
-    ROWS_OF_LABELS,
-    SAME_ROWS,
-    SAME_ROWS_REMARK,
-    SHARED_CLUSTERS,
-    UNIT,
-)
+from refocal.evaluate.provenance import AT_RANDOM_REMARKS, REPEATED_ID_REMARK, SAME_ROWS_REMARK, RunNote
 from refocal.evaluate.standards import still_off
-from refocal.evaluate.statements import (
-    FEWEST_ROWS_TO_RECOMMEND,
-    SQUARED_ECE,
-    MethodTests,
-    side_of,
-)
+from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, SQUARED_ECE, MethodTests, side_of
 from refocal.metrics import METRICS, CoverageOfPart, Interval, PairedDifference
 from refocal.metrics.record import Metric
 from refocal.metrics.records import shown_as
@@ -125,7 +108,7 @@ def _verdict_of_many(evaluation: Evaluation) -> str:
     if after.name == NONE:
         error = after.measures["ece"]
         as_it_is = f"{percent(error.value)} % ({interval_percent(error)})"
-        if len(evaluation.methods) == 1 or not evaluation.recommended or ABSENT_CLASSES in evaluation.run:
+        if len(evaluation.methods) == 1 or not evaluation.recommended or RunNote.ABSENT_CLASSES in evaluation.run:
             return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
         if error.low == 0.0:
             return f"Nothing shows a need of calibration: the calibration error (ECE) of the predictions is {as_it_is}."
@@ -224,7 +207,7 @@ def recommendation(evaluation: Evaluation) -> str:
         seen = f"{100 * gap:+.2f} points".replace("-", "−")
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
-        f"{evaluation.n_test:,} {'known labels' if ROWS_OF_LABELS in evaluation.run else 'rows'}",
+        f"{evaluation.n_test:,} {'known labels' if RunNote.ROWS_OF_LABELS in evaluation.run else 'rows'}",
         1: f"It is significantly better than {second.name} by {metric.label}",
         -1: f"By {metric.label} alone {second.name} is significantly better",
     }
@@ -247,22 +230,22 @@ def remarks(evaluation: Evaluation) -> list[str]:
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if _are_guessing(evaluation) and not evaluation.recommended:
         said.insert(0, f"No method helps: {GUESSED}.")
-    if SAME_ROWS in evaluation.run:
+    if RunNote.SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
-    if UNIT in evaluation.run:
+    if RunNote.UNIT in evaluation.run:
         said.append(_unit_remark(evaluation))
-    if REPEATED_ID in evaluation.run:
-        said.append(REPEATED_ID_REMARK.format(evaluation.run[REPEATED_ID]))
-    if evaluation.run.get(DIVIDED) == f"divided {AT_RANDOM}":
+    if RunNote.REPEATED_ID in evaluation.run:
+        said.append(REPEATED_ID_REMARK.format(evaluation.run[RunNote.REPEATED_ID]))
+    if evaluation.run.get(RunNote.DIVIDED) == f"divided {AT_RANDOM}":
         notes = [note for note in AT_RANDOM_REMARKS if note in evaluation.run]
         said += [AT_RANDOM_REMARKS[note].format(evaluation.run[note]) for note in notes]
-    if SHARED_CLUSTERS in evaluation.run:
-        said.append(evaluation.run[SHARED_CLUSTERS])
+    if RunNote.SHARED_CLUSTERS in evaluation.run:
+        said.append(evaluation.run[RunNote.SHARED_CLUSTERS])
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
         said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
-    if ABSENT_CLASSES in evaluation.run:
-        n_absent = int(evaluation.run[ABSENT_CLASSES])
+    if RunNote.ABSENT_CLASSES in evaluation.run:
+        n_absent = int(evaluation.run[RunNote.ABSENT_CLASSES])
         said.append(
             f"{n_absent:,} of {evaluation.n_classes:,} classes {'does' if n_absent == 1 else 'do'} not occur among the "
             "rows that the methods were fitted on: nothing is known about their probabilities."
@@ -275,7 +258,7 @@ def remarks(evaluation: Evaluation) -> list[str]:
 def _unit_remark(evaluation: Evaluation) -> str:
     """Which unit intervals and tests rest on, and whether there are few of them."""
     few_clusters = 20  # the variance of fewer is known to a third at best
-    n_clusters = int(evaluation.run[N_CLUSTERS])
+    n_clusters = int(evaluation.run[RunNote.N_CLUSTERS])
     said = f"Intervals and tests rest on {unit_of(evaluation)}, not on single {_rows_or_labels(evaluation)}"
     if n_clusters >= few_clusters:
         return f"{said}."
@@ -285,13 +268,13 @@ def _unit_remark(evaluation: Evaluation) -> str:
 def unit_of(evaluation: Evaluation) -> str:
     """What the intervals of an evaluation take as independent: "300 rows" or "50 clusters of rows (customer)"."""
     what = _rows_or_labels(evaluation)
-    if UNIT not in evaluation.run:
+    if RunNote.UNIT not in evaluation.run:
         return f"{evaluation.n_test:,} {what}"
-    return f"{int(evaluation.run[N_CLUSTERS]):,} clusters of {what} ({evaluation.run[UNIT]})"
+    return f"{int(evaluation.run[RunNote.N_CLUSTERS]):,} clusters of {what} ({evaluation.run[RunNote.UNIT]})"
 
 
 def _rows_or_labels(evaluation: Evaluation) -> str:
-    return "labels" if ROWS_OF_LABELS in evaluation.run else "rows"
+    return "labels" if RunNote.ROWS_OF_LABELS in evaluation.run else "rows"
 
 
 def _are_guessing(evaluation: Evaluation) -> bool:

@@ -107,6 +107,11 @@ class ChunkPredictor:
         groups = as_groups(raw.groups, len(raw.values), self.reader.function)
         return self.calibrator.has_seen(groups)
 
+    def warn_of_groups(self) -> None:
+        """Warn that no row of all has a group that the fit has seen."""
+        if isinstance(self.calibrator, GroupCalibration | PredictionSets) and self.calibrator.needs_groups:
+            self.calibrator.warn_of_unused({}, "apply")
+
 
 @dataclass(frozen=True)
 class Application:
@@ -141,10 +146,8 @@ class Application:
     ) -> list[Written]:
         """Write all parts, and say what became of each; the arguments are those of `apply`."""
         written = self._write(overwrite, scheduler, client, map_jobs, progress)
-        calibrator = self.predict.calibrator
-        has_groups = isinstance(calibrator, GroupCalibration | PredictionSets) and calibrator.needs_groups
-        if has_groups and not any(part.saw_groups for part in written):
-            calibrator.warn_of_unused({}, "apply")
+        if self.is_folder and not any(part.saw_groups for part in written):
+            self.predict.warn_of_groups()
         return [*written, *(Written("", 0, 0, False, problem) for problem in self.problems)]
 
     def _write(
@@ -159,7 +162,7 @@ class Application:
             if scheduler is not None or client is not None or map_jobs is not None:
                 expected = "a folder where others do the work"
                 raise ParameterError("output", "apply", expected=expected, got=repr(str(self.target)))
-            return [_write_file(self.predict, self.parts, self.target, progress=progress)]
+            return [_write_file(self.predict, self.parts, self.target, progress=progress, is_all=True)]
         if scheduler is not None and client is None:
             client = connect(scheduler)
         if client is not None:
@@ -375,8 +378,14 @@ def _write_file(
     made_from: str = "",
     progress: ApplyProgress | None = None,
     with_rows: Table | None = None,
+    *,
+    is_all: bool = False,
 ) -> Written:
-    """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`."""
+    """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`.
+
+    Where these are all parts, it is said that none has a group that the fit has seen before the file is there: a caller
+    for whom that is an error has no file.
+    """
     n_rows = 0
     n_skipped = 0
     saw_groups = not predict.calibrator.needs_groups
@@ -412,6 +421,8 @@ def _write_file(
         elif n_rows == 0:
             add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, form, {}, {}))
         notes[N_SKIPPED] = str(n_skipped)
+        if is_all and n_rows > 0 and not saw_groups:
+            predict.warn_of_groups()
     return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups or n_rows == 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,19 @@ from refocal.rows import Predictions
 
 LineT = TypeVar("LineT")
 
-TAILS = ("power law", "uniform")
-# Exponents of a tail that are tried; far more than enough for k = 1, where p falls as j^-a.
-EXPONENTS = 40.0 * np.linspace(0.0, 1.0, 801) ** 2
 # What rounding leaves of the mass where the given probabilities sum to 1 or a little more.
 LEAST_MASS = 1e-9
 # The number of entries of the rows that are made at a time.
 ENTRIES = 1 << 22
 NAME = "TopK"
+
+
+class PowerLaws(NamedTuple):
+    """Tails that fall as a power of the rank, by rising exponent."""
+
+    exponent: Vector
+    log_sum: Vector
+    """The logarithm of the sum of all others relative to the last one given."""
 
 
 class TopK:
@@ -76,7 +81,7 @@ class TopK:
     def __init__(
         self, log_p: Any, indices: Any, labels: Any, n_classes: int, *, tail: str = "power law", label_log_p: Any = None
     ) -> None:
-        check_option(tail, TAILS, "tail", NAME)
+        check_option(tail, ("power law", "uniform"), "tail", NAME)
         self.tail = tail
         self.log_p = np.asarray(to_numpy(log_p), dtype=np.float64)
         self.indices: Indices = to_numpy(whole_numbers(as_array(indices, "indices", NAME), "indices", NAME))
@@ -167,16 +172,20 @@ class TopK:
 
     def _tail(self, last: Vector, mass: Vector) -> Vector:
         """Log-probabilities of the others by falling rank, which sum to the mass that is left."""
-        # Sums fall with the exponent; a mass of more than all others at the last one's height is rounding.
-        is_even = self.tail == "uniform"
-        exponent = np.zeros(len(mass)) if is_even else np.interp(last - np.log(mass), -self._log_sums, EXPONENTS)
+        exponent = np.zeros(len(mass))
+        if self.tail == "power law":
+            # Sums fall with the exponent; a mass of more than all others at the last one's height is rounding.
+            power_laws = self._power_laws
+            exponent = np.interp(last - np.log(mass), -power_laws.log_sum, power_laws.exponent)
         shape = -exponent[:, None] * self._log_ranks
         return np.asarray(shape - np.log(np.exp(shape).sum(axis=1, keepdims=True)) + np.log(mass)[:, None])
 
     @cached_property
-    def _log_sums(self) -> Vector:
-        """For each exponent, the logarithm of the sum of all others relative to the last one given."""
-        return np.log([np.exp(-a * self._log_ranks).sum() for a in EXPONENTS])
+    def _power_laws(self) -> PowerLaws:
+        """The power laws that are tried; far more than enough for k = 1, where p falls as j^-a."""
+        exponents = 40.0 * np.linspace(0.0, 1.0, 801) ** 2
+        log_sums = np.log([np.exp(-a * self._log_ranks).sum() for a in exponents])
+        return PowerLaws(exponents, log_sums)
 
     def _place_labels(
         self, found: Vector, tail: Vector, mass: Vector, beyond: Indices, labels: Indices, rows: slice

@@ -268,13 +268,15 @@ def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:
         kinds.setdefault(name, kind)
 
 
-TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
-
-
 def open_table(file: str, query: Query = ANYTHING, place: str | None = None) -> Table:
     """A file of a table, by its ending; Parquet if that is another one. `place` is the data set that it is of."""
     partitions = {} if place is None else partitions_of(file, place)
-    return TABLE_OF.get(ending_of(file), ParquetTable)(file, query, partitions)
+    ending = ending_of(file)
+    if ending in SEPARATORS:
+        return TextTable(file, query, partitions)
+    if ending in JSON_LINES:
+        return JsonTable(file, query, partitions)
+    return ParquetTable(file, query, partitions)
 
 
 def table_parts(place: str, query: Query) -> list[Table]:

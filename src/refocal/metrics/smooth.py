@@ -25,8 +25,6 @@ __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smoot
 _CELLS = 1 << 16
 GRID_POINTS = _CELLS + 1
 """The points of the grid on which `residuals_on_grid` adds up residuals."""
-# Cells of rows that an error without bins hardly notices, for its interval.
-_INTERVAL_CELLS = 256
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ def _cells_of(rows: Predictions) -> Bins:
     What a cluster has in common shows in how the outcomes of a cell vary, and not in a cell of one row.
     """
     rows_of_a_cell = 10
-    n_cells = _INTERVAL_CELLS
+    n_cells = 256  # which an error without bins hardly notices
     if rows.clusters is not None:
         n_cells = min(n_cells, max(len(rows.labels) // rows_of_a_cell, 1))
     return bins_of(rows, n_bins=n_cells)

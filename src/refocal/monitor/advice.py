@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from refocal.monitor.history import History
-from refocal.monitor.period_sums import Period, WindowSummary, summary_of
+from refocal.monitor.period_sums import MEAN, SLOPE, Period, WindowSummary, added, stream_in_words, summary_of
 
 
 class Advice(NamedTuple):
@@ -27,7 +29,7 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class PresentState:
-    """The last periods: their measures, and z of the mean and of the slope, by the scatter of periods."""
+    """The last periods: their measures, and z of the streams, by the scatter of periods."""
 
     window: WindowSummary
     n_periods: int
@@ -39,19 +41,22 @@ class PresentState:
     """|z| beyond which a difference is clear."""
     gain: float
     """The expected fall of the log-loss per row by correcting the mean, less the price of estimating it."""
+    elsewhere: dict[str, float] = field(default_factory=dict)
+    """The biases, rate less mean p, of classes, groups and high scores that are clearly off, by stream."""
 
     @property
     def is_off(self) -> bool:
-        """Whether the mean or the slope differs clearly."""
-        return max(abs(self.z_mean), abs(self.z_slope)) > self.threshold
+        """Whether the mean or the slope of all rows differs clearly, so that correcting it helps."""
+        slope_is_off = abs(self.z_slope) > self.threshold
+        return slope_is_off or (abs(self.z_mean) > self.threshold and self.gain > 0.0)
 
 
 def present_state(periods: list[Period], level: float, *, independent: bool) -> PresentState | None:
     """The state of the last periods with labels; None if there are none.
 
     z = Σ_t r_t / √max(m/(m-1) Σ_t (r_t - r̄)², Σ_t v_t) of the residuals r_t of m periods, whose variances are v_t if
-    rows are independent. Correcting a mean lowers the log-loss of as many new rows by about (z² - 1)/2 together, where
-    1 is the price of estimating it.
+    rows are independent; then z = Σ_t r_t / √Σ_t v_t. Correcting a mean lowers the log-loss of as many new rows by
+    about (z² - 1)/2 together, where 1 is the price of estimating it.
     """
     # The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
     least_rows = 1_000
@@ -65,23 +70,52 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     window = summary_of(chosen, level, independent=independent)
     if window is None:
         return None
-    z_mean = _z(chosen, "mean/all rows")
+    z_mean = _z(chosen, MEAN, independent=independent)
     if independent:
         z_mean = -window.bias.value / max(window.bias.standard_error, 1e-12)
-    z_slope = 0.0 if independent else _z(chosen, "shape/slope")
-    degrees = max(len(chosen) - 1, 1)
-    threshold = float(student.ppf(0.5 + 0.5 * level, degrees)) if not independent else 1.96
+    z_slope = _z(chosen, SLOPE, independent=independent)
+    threshold = _threshold(level, len(chosen), independent=independent)
     gain = (z_mean**2 - 1.0) / (2.0 * window.n)
-    return PresentState(window, len(chosen), z_mean, z_slope, threshold, gain)
+    elsewhere = _biases_elsewhere(chosen, level, independent=independent)
+    return PresentState(window, len(chosen), z_mean, z_slope, threshold, gain, elsewhere)
 
 
-def _z(periods: list[Period], stream: str) -> float:
+def _threshold(level: float, n_periods: int, *, independent: bool) -> float:
+    """|z| beyond which a stream is clearly off: a normal quantile of independent rows, else Student's of periods."""
+    if independent:
+        return float(normal.ppf(0.5 + 0.5 * level))
+    return float(student.ppf(0.5 + 0.5 * level, max(n_periods - 1, 1)))
+
+
+def _z(periods: list[Period], stream: str, *, independent: bool) -> float:
     pairs = np.array([period.sums.get(stream, [0.0, 0.0]) for period in periods])
     m = len(pairs)
     residual = pairs[:, 0]
     deviation = residual - residual.mean()
-    scatter = m / (m - 1) * float(deviation @ deviation) if m > 1 else 0.0
+    scatter = m / (m - 1) * float(deviation @ deviation) if m > 1 and not independent else 0.0
     return float(residual.sum()) / math.sqrt(max(scatter, float(pairs[:, 1].sum()), 1e-12))
+
+
+def _biases_elsewhere(periods: list[Period], level: float, *, independent: bool) -> dict[str, float]:
+    """Those of the streams beside the mean and the slope that are clearly off, all of them together (Bonferroni).
+
+    The rows of a group are not counted: where they are like the others, their number is to that of all rows as their
+    variance Σ p (1 - p) is to that of all.
+    """
+    sums = reduce(added, [period.sums for period in periods])
+    others = [name for name in sums if name not in (MEAN, SLOPE)]
+    if not others:
+        return {}
+    level_of_one = 1.0 - (1.0 - level) / len(others)
+    threshold = _threshold(level_of_one, len(periods), independent=independent)
+    n = sum(period.n for period in periods)
+    biases = {}
+    for name in others:
+        if abs(_z(periods, name, independent=independent)) > threshold:
+            residual, variance = sums[name]
+            share = 1.0 if name.startswith("class/") else min(variance / sums[MEAN][1], 1.0)
+            biases[name] = residual / (share * n)
+    return biases
 
 
 def advise(history: History, alpha: float, smallest_shift: float, level: float, compared: tuple[str, str]) -> Advice:
@@ -107,18 +141,29 @@ def advise(history: History, alpha: float, smallest_shift: float, level: float, 
             return Advice("keep", f"No evidence against the calibration: {evidence}")
         return Advice("watch", f"The calibration may be changing: {evidence}")
     raised = f"The alarm was raised in {alarm.period} ({'; '.join(alarm.moved)})"
-    shift = max(window.ece - window.ece_by_chance, abs(window.bias.value))
-    if not now.is_off or (now.gain <= 0.0 and abs(now.z_slope) <= now.threshold):
+    shift = max(window.ece - window.ece_by_chance, abs(window.bias.value), *map(abs, now.elsewhere.values()))
+    if not now.is_off and not now.elsewhere:
         return Advice("keep", f"{raised}, but nothing is clearly off now: {seen}. If it was dealt with, restart.")
     if shift < smallest_shift:
         return Advice("keep", f"The calibration has changed, but by too little to matter: {seen}. {raised}.")
     if window.n < least_rows:
         return Advice("watch", f"{raised}; {seen}. With {least_rows} labelled rows a recalibration would pay.")
-    means = (
-        "shift the intercept" if abs(now.z_slope) <= now.threshold else "refit, shrunk towards the calibrator in use"
-    )
+    if not now.is_off:
+        off = "; ".join(stream_in_words(name, bias) for name, bias in now.elsewhere.items())
+        return Advice("recalibrate", f"Recalibrate now ({_means_elsewhere(now)}): {seen}, but {off}. {raised}.")
+    means = "shift the intercept"
+    if abs(now.z_slope) > now.threshold:
+        means = "refit, shrunk towards the calibrator in use"
     expected = f"; the log-loss would fall by about {now.gain:.4f} a row" if now.gain > 0.0 else ""
     return Advice("recalibrate", f"Recalibrate now ({means}): {seen}{expected}. {raised}.")
+
+
+def _means_elsewhere(now: PresentState) -> str:
+    """What corrects classes or groups where all rows together are not off."""
+    families = {name.split("/")[0] for name in now.elsewhere}
+    if "group" in families:
+        return "refit, for each group"
+    return "refit, for each class" if "class" in families else "refit, shrunk towards the calibrator in use"
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,17 @@ import copy
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from typing import ClassVar
 
 from refocal.errors import FormatError
 from refocal.monitor.evidence import BatchTest
 from refocal.monitor.independent import ALTERNATIVES, Wealth
-from refocal.monitor.period_sums import Period, ScoreScale, expected_of, log_odds_of
+from refocal.monitor.period_sums import Period, ScoreScale, expected_of, log_odds_of, stream_in_words
 from refocal.monitor.periods import Key, in_order
 from refocal.rows import Predictions
 
-# The number of periods kept individually.
-MOST_OPEN = 60
-
 LARGEST_LOG_E = 700.0
+"""Whose exponential is a float."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,9 @@ class Entry:
 @dataclass
 class History:
     """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
+
+    most_open: ClassVar[int] = 60
+    """The number of periods that are kept one by one."""
 
     independent: bool = False
     periods: list[Period] = field(default_factory=list)
@@ -99,27 +99,24 @@ class History:
         self._put(replace(Period.empty(key), expected=expected))
 
     def add(self, parts: list[tuple[Key, Predictions]], waiting: dict[Key, int], enough: float, alpha: float) -> None:
-        """Labelled rows by period; `waiting` has the rows of these periods without labels.
+        """Labelled rows by period, one after the other; `waiting` has the rows of these periods without labels.
 
-        A period enters the test when a share of `enough` of its rows has labels.
+        A period enters the test when a share of `enough` of its rows has labels; independent rows enter at once.
         """
-        parts = sorted(parts, key=lambda part: in_order(part[0]))
-        ratios = []
-        for key, rows in parts:
+        for key, rows in sorted(parts, key=lambda part: in_order(part[0])):
             period = Period.of(key, rows, self.scale, independent=self.independent)
-            ratios.append(period.ratios)
             self._put(period)
-            if not self.independent:
-                known = self._kept(key)
-                if known is None:
-                    continue  # of long ago: it counts in the sums
-                if known.n >= enough * (known.n + waiting.get(key, 0)):
-                    self._enter(known, len(rows), alpha)
-        if self.independent and ratios:
-            self.wealth = self.wealth.after(np.sum(ratios, axis=0))
-            self.n_entered += sum(len(rows) for _, rows in parts)
-            self._note(parts[-1][0], alpha)
-        while len(self.periods) > MOST_OPEN:
+            if self.independent:
+                self.wealth = self.wealth.after(period.ratios)
+                self.n_entered += len(rows)
+                self._note(key, alpha)
+                continue
+            known = self._kept(key)
+            if known is None:
+                continue  # of long ago: it counts in the sums
+            if known.n >= enough * (known.n + waiting.get(key, 0)):
+                self._enter(known, len(rows), alpha)
+        while len(self.periods) > self.most_open:
             self._close(alpha)
 
     def _kept(self, key: Key) -> Period | None:
@@ -170,7 +167,7 @@ class History:
     def _note(self, key: Key, alpha: float) -> None:
         """Keep the evidence after a period, and the alarm if it is one; an alarm is never changed."""
         log_e = self.log_e
-        self.path = [*self.path, Entry(str(key), log_e, self.n_entered)][-MOST_OPEN:]
+        self.path = [*self.path, Entry(str(key), log_e, self.n_entered)][-self.most_open :]
         if log_e < -math.log(alpha) or self.open_alarm is not None:
             return
         moved = [self.wealth.moved()]
@@ -178,19 +175,10 @@ class History:
         if not self.independent:
             streams = self.test.streams
             best = max(streams, key=lambda name: streams[name].log_e + self.test.log_share[name])
-            moved = [self.described(name) for name in self.test.moved(alpha) or [best]]
+            moved = [stream_in_words(name, streams[name].mean) for name in self.test.moved(alpha) or [best]]
             n_back = streams[best].n_entered - streams[best].likely_start
             since = self.path[-min(n_back, len(self.path))].period
         self.alarms.append(Alarm(str(key), math.exp(min(log_e, LARGEST_LOG_E)), self.n_entered, moved, since))
-
-    def described(self, name: str) -> str:
-        """A stream and its direction, for people."""
-        family, own = name.split("/", 1)
-        stream = self.test.streams[name]
-        if name == "shape/slope":
-            return "probabilities too extreme" if stream.mean < 0.0 else "probabilities too close to the mean"
-        words = own if family in ("mean", "shape") else f"class {own}" if family == "class" else own
-        return f"{words}: probabilities too {'high' if stream.mean < 0.0 else 'low'}"
 
     def merge(self, other: History, alpha: float) -> None:
         """Add what another has seen.
@@ -212,7 +200,7 @@ class History:
             self._put(period)
         scales = (self.scale, other.scale)
         self.scale = ScoreScale(*(sum(getattr(scale, name) for scale in scales) for name in ("n", "total", "squares")))
-        if is_whole and len(self.periods) <= MOST_OPEN:
+        if is_whole and len(self.periods) <= self.most_open:
             self._replay(alpha)
         else:
             self.test = other.test if is_new else own[0].averaged(other.test)
@@ -220,10 +208,10 @@ class History:
             self.n_entered = own[2] + other.n_entered
             self.before = copy.deepcopy(self.test)
             self.last = None
-            self.path = (other.path if is_new else self.path)[-MOST_OPEN:]
+            self.path = (other.path if is_new else self.path)[-self.most_open :]
             if self.periods:
                 self._note(self.periods[-1].first, alpha)
-            while len(self.periods) > MOST_OPEN:
+            while len(self.periods) > self.most_open:
                 self._close(alpha)
 
     def _replay(self, alpha: float) -> None:

@@ -25,8 +25,6 @@ ALTERNATIVES = np.array([
 ])  # fmt: skip
 # Probabilities are clipped to this distance from 0 and 1: an "impossible" event may occur.
 SMALLEST_P = 1e-12
-# Stands for the logarithm of 0: JSON has no infinity.
-LOG_ZERO = -1e300
 
 
 def log_ratios(p: Vector, happened: Flags) -> Vector:
@@ -52,7 +50,8 @@ class Wealth:
     It starts with an e-value of 1.
     """
 
-    log_won: list[float] = field(default_factory=lambda: [LOG_ZERO] * len(ALTERNATIVES))
+    # -1e300 stands for the logarithm of 0: JSON has no infinity.
+    log_won: list[float] = field(default_factory=lambda: [-1e300] * len(ALTERNATIVES))
     n_periods: int = 0
 
     @property

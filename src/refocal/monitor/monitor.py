@@ -7,7 +7,8 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -126,6 +127,8 @@ class CalibrationMonitor:
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
         self._history = History(independent=bool(independent))
         self._waiting: dict[str, Waiting] = {}
+        self._gathered: list[tuple[Key, Predictions]] | None = None
+        """The labelled rows of batches that enter the test together; None where each enters by itself."""
 
     @property
     def independent(self) -> bool:
@@ -170,7 +173,7 @@ class CalibrationMonitor:
             The period of each row, for a batch of several: `clusters=table["day"]`. By default the clusters of
             Predictions, unless `period` is given.
         groups : array (N,), mapping or data frame, optional
-            Groups that are watched by themselves too.
+            Groups that are watched by themselves too, unless rows are declared independent.
         """
         function = "CalibrationMonitor.update"
         if period is not None and clusters is not None:
@@ -201,6 +204,9 @@ class CalibrationMonitor:
                 rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
         if groups is not None:
             rows = replace(rows, groups=as_groups(groups, len(rows), function))
+        if rows.groups and self.independent:
+            text = "groups are not watched where rows are declared independent: that test is of all rows together."
+            warn(InputWarning(text, function=function))
         rows = replace(rows, class_names=names)
         before = self._history.periods
         last_period = before[-1].last if before else None
@@ -501,6 +507,9 @@ class CalibrationMonitor:
 
     def _enter(self, parts: list[tuple[Key, Predictions]]) -> None:
         """Labelled rows, by period."""
+        if self._gathered is not None:
+            self._gathered.extend(parts)
+            return
         waiting = Counter(entry.key for entry in self._waiting.values() if entry.counts)
         self._history.add(parts, waiting, self.enough_labels, self.alpha)
 
@@ -600,3 +609,26 @@ class CalibrationMonitor:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
+
+
+@contextmanager
+def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
+    """Batches that are added inside enter the test at the end: period by period, in the order of these.
+
+    Files that a pattern lists are in no order of time, and those of several regions have rows of the same days.
+
+    >>> monitor = CalibrationMonitor()
+    >>> with entering_together(monitor):
+    ...     for day in ("day10", "day2"):
+    ...         _ = monitor.update([0.2, 0.7], [0, 1], period=day)
+    >>> [period for period, _ in monitor.evidence()]
+    ['day2', 'day10']
+    """
+    monitor._gathered = []
+    try:
+        yield
+        gathered = monitor._gathered
+    finally:
+        monitor._gathered = None
+    if gathered:
+        monitor._enter(gathered)

@@ -21,6 +21,9 @@ from refocal.rows import Predictions
 N_BINS = 10
 """The bins of equal width of the ECE."""
 
+MEAN = "mean/all rows"
+SLOPE = "shape/slope"
+
 StreamSums = dict[str, list[float]]
 """Σ g (y - p) and Σ g² p (1 - p), by the name of a stream: its family, a slash and its own."""
 
@@ -74,8 +77,8 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
     slope = np.clip(0.5 * place, -1.0, 1.0)
     high = (place > 1.0).astype(np.float64)
     sums = {
-        "mean/all rows": _weighted(np.ones(len(p)), residual, variance),
-        "shape/slope": _weighted(slope, residual, variance),
+        MEAN: _weighted(np.ones(len(p)), residual, variance),
+        SLOPE: _weighted(slope, residual, variance),
         "shape/high scores": _weighted(high, residual, variance),
     }
     if 2 < rows.n_classes <= most_classes:
@@ -88,6 +91,19 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
             is_member = (groups == group).astype(np.float64)
             sums[f"group/{column} = {group}"] = _weighted(is_member, residual, variance)
     return sums
+
+
+def stream_in_words(name: str, residual: float) -> str:
+    """A stream for people, and its direction: a residual Σ g (y - p) above 0 is of probabilities that are too low.
+
+    >>> stream_in_words("group/region = north", -3.2)
+    'region = north: probabilities too high'
+    """
+    family, own = name.split("/", 1)
+    if name == SLOPE:
+        return "probabilities too extreme" if residual < 0.0 else "probabilities too close to the mean"
+    words = f"class {own}" if family == "class" else own
+    return f"{words}: probabilities too {'high' if residual < 0.0 else 'low'}"
 
 
 def _weighted(g: Vector, residual: Vector, variance: Vector) -> list[float]:
@@ -156,7 +172,7 @@ class Period:
     ratios: list[float] = field(default_factory=list)
     """Of independent rows; see `independent`."""
     sums: dict[str, list[float]] = field(default_factory=dict)
-    """Of whole batches; see `evidence`."""
+    """Of each stream; see `evidence`."""
     expected: Expected = field(default_factory=Expected)
     has_entered: bool = False
     """Whether it is part of the test."""
@@ -183,7 +199,7 @@ class Period:
             p=np.bincount(index, p, N_BINS).tolist(),
             events=np.bincount(index[happened], minlength=N_BINS).tolist(),
             ratios=log_ratios(p, happened).tolist() if independent else [],
-            sums={} if independent else stream_sums(rows, scale),
+            sums=stream_sums(rows, scale),
             expected=expected_of(rows, labelled=True, predicted=False),
         )
 

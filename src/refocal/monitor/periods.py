@@ -42,6 +42,9 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
         period = period.isoformat()
     elif isinstance(period, np.datetime64) and not np.isnat(period):
         period = str(np.datetime_as_string(period, unit="auto"))
+    if isinstance(period, str) and _is_out_of_order(period):
+        expected = "a date such as 2026-01-31 or 2026-01, or a text in whose order periods come"
+        raise ParameterError("period", function, expected=expected, got=repr(period))
     is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
     if not is_whole and not (isinstance(period, str) and period):
         raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
@@ -49,6 +52,20 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
         kind = "text or dates" if is_whole else "whole numbers"
         raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
     return int(period) if is_whole else period
+
+
+def _is_out_of_order(period: str) -> bool:
+    """Whether the text has a date whose order is not that of time: a year behind its month, or the name of a month.
+
+    >>> [_is_out_of_order(text) for text in ("31.12.2025", "12/2025", "Dec 2025", "2025-12-31-2015", "May", "v1.2.3")]
+    [True, True, True, False, False, False]
+    """
+    months = "jan feb mar apr may jun jul aug sep sept oct nov dec january february march april june july august"
+    names = {*months.split(), "september", "october", "november", "december"}
+    year_behind = r"(?<![0-9])(?<![0-9][./-])\d{1,2}[./-](?:\d{1,2}[./-])?(?:19|20)\d{2}(?![0-9])"
+    has_year_behind = re.search(year_behind, period) is not None
+    has_month = not names.isdisjoint(re.findall("[a-z]+", period.lower()))
+    return has_year_behind or (has_month and re.search("[0-9]", period) is not None)
 
 
 def keys_of_rows(

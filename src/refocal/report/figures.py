@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from refocal._svg import THEME, Band, Bar, Line, Plot, Point, Scale, Text, tick_label
+from refocal._svg import THEME, Band, Bar, Color, Line, Plot, Point, Scale, Text, tick_label
 from refocal._svg import Axes as Frame
 from refocal._validation import check_option
 from refocal.errors import ShapeError, need
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, LINE, FIRST, SECOND, BAND = THEME.values()
+INK = THEME[Color.INK]
+MUTED = THEME[Color.MUTED]
+LINE = THEME[Color.LINE]
 TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize": 9, "parse_math": False}
 
 
@@ -157,7 +159,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
                 style = (0, tuple(map(float, dash.split()))) if dash else "solid"
                 ax.plot(xs, ys, color=THEME.get(color, color), linewidth=width, linestyle=style)
             case Band(xs, low, high):
-                ax.fill_between(xs, low, high, color=BAND, linewidth=0)
+                ax.fill_between(xs, low, high, color=THEME[Color.BAND], linewidth=0)
             case Point(a, b, color, _, shape):
                 ax.plot(a, b, color=THEME[color], linestyle="", clip_on=False, **markers[shape])
             case Bar((left, right), (low, high), color):

@@ -18,7 +18,6 @@ from refocal.rows.predictions import CheckedRows
 
 CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
 AT_RANDOM = "at random"
-BY_TIME = "by time"
 
 
 def split(
@@ -48,7 +47,7 @@ def split(
         raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
     check_number(fraction, "fraction", "split", above=0.0, below=1.0)
     if time is not None:
-        how = BY_TIME
+        how = "by time"
         is_first = _earlier(time, len(predictions), fraction)
     elif predictions.clusters is not None:
         how = f"by {predictions.cluster_name}"

@@ -20,7 +20,8 @@ from refocal._arrays import Matrix, Vector
 def softmax(log_p: Matrix) -> Matrix:
     """Probabilities of scores."""
     p: Matrix = np.exp(log_p - log_p.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    # The sums of rows by a product, which is faster for few classes.
+    p /= (p @ np.ones(p.shape[1]))[:, None]
     return p
 
 
@@ -30,6 +31,8 @@ def replicate_parameters(
     """Draws of the errors a (replicates, C) and b (replicates,) of a fit on `n_fit` rows like these."""
     # The weight of the prior on each number, in rows: classes that hardly occur are not known to nothing.
     prior_rows = 1.0
+    # Probabilities are not turned round, as they could be where the fit's are all 0 or 1 and say nothing of a slope.
+    least_error_of_slope = -0.95
     # Beyond as many classes the errors of their intercepts count as independent.
     most_joint = 200
     n_classes = log_p.shape[1]
@@ -42,7 +45,8 @@ def replicate_parameters(
     if n_classes > most_joint:
         variance = 1.0 / (n_fit * (mean - share @ p**2) + prior_rows)
         a = rng.normal(size=(n_replicates, n_classes)) * np.sqrt(variance)
-        return a, rng.normal(size=n_replicates) / np.sqrt(n_fit * slope + prior_rows)
+        b = rng.normal(size=n_replicates) / np.sqrt(n_fit * slope + prior_rows)
+        return a, np.maximum(b, least_error_of_slope)
     information = np.zeros((n_classes + 1, n_classes + 1))
     information[:n_classes, :n_classes] = np.diag(mean) - (p * share[:, None]).T @ p
     information[:n_classes, n_classes] = cross
@@ -52,4 +56,4 @@ def replicate_parameters(
     # x = L⁻ᵀ z has the covariance (L Lᵀ)⁻¹.
     factor = np.linalg.cholesky(information)
     draws = np.linalg.solve(factor.T, rng.normal(size=(n_classes + 1, n_replicates))).T
-    return draws[:, :n_classes], draws[:, n_classes]
+    return draws[:, :n_classes], np.maximum(draws[:, n_classes], least_error_of_slope)

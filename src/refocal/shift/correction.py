@@ -71,11 +71,11 @@ class Correction:
         scores = self.slope * log_p + self.intercept
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
-    def behind(self, calibrator: Calibrator) -> Calibrator:
-        """The calibrator with the correction behind its own steps."""
+    def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
+        """The calibrator with the correction behind its own steps, and notes in its report."""
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
-        notes = {"updated": {"slope": self.slope, "intercept": self.intercept.tolist()}}
-        return followed_by(calibrator, steps, notes)
+        updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
+        return followed_by(calibrator, steps, {"updated": updated, **notes})
 
 
 def fit_correction(
@@ -237,7 +237,10 @@ def update(
     if of_rows is not None:
         weight = weight / design_effect(log_p, numbers, of_rows, weight)
     start = Correction.none(log_p.shape[1])
-    return fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only).behind(calibrator)
+    correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
+    # The shares that the corrected probabilities stand for, for `adapt`.
+    shares = weight @ np.exp(correction.apply(log_p)) / weight.sum()
+    return correction.behind(calibrator, mean_probabilities={"n_rows": len(log_p), "values": shares.tolist()})
 
 
 @dataclass

@@ -88,17 +88,18 @@ def label_shift_test(
     n_drawn = max(1, round(float(weight_new.sum())))
     n_classes = reference.shape[1]
     shares_known = _shares_of(labels, weight_known, n_classes)
-    prior = prior_rows * n_classes * shares_known
-    shares = likely_shares(p, shares_known, weight_new, prior=prior)
+    means_known = _means_of(reference, weight_known)
+    prior = prior_rows * n_classes * means_known
+    shares = likely_shares(p, means_known, weight_new, prior=prior)
     features = _features(reference, weight_known * (shares / shares_known)[labels], shares)
     features_known = features(reference)
     features_new = features(p)
 
     def difference(mean_new: Vector, p_new: Matrix, count_new: Vector, count_known: Vector) -> Vector:
         """Of the means, with the shares that these new rows and these counts of labelled rows have."""
-        old = _shares_of(labels, count_known, n_classes)
+        old = _means_of(reference, count_known)
         own = likely_shares(p_new, old, count_new, shares, TOLERANCE_OF_REPLICATES, prior)
-        weight = count_known * (own / old)[labels]
+        weight = count_known * (own / _shares_of(labels, count_known, n_classes))[labels]
         return np.asarray(mean_new - weight @ features_known / weight.sum())
 
     observed = difference(weight_new @ features_new / weight_new.sum(), p, weight_new, weight_known)
@@ -135,6 +136,13 @@ def _shares_of(labels: Indices, count: Vector, n_classes: int) -> Vector:
     least_rows = 0.5
     counts = np.maximum(np.bincount(labels, count, n_classes), least_rows)
     return np.asarray(counts / counts.sum())
+
+
+def _means_of(p: Matrix, count: Vector) -> Vector:
+    """The shares that the probabilities of labelled rows stand for: those of the labels if intercepts are fitted."""
+    # No class has a share of zero.
+    means = np.maximum(count @ p, 1e-9)
+    return np.asarray(means / means.sum())
 
 
 def _features(reference: Matrix, weight: Vector, shares: Vector) -> Callable[[Matrix], Matrix]:

@@ -15,6 +15,7 @@ shares move towards the likeliest ones, by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ PRIOR_ROWS = 1.0
 # The change of any share that ends the iterations.
 TOLERANCE = 1e-7
 # Replicates, which scatter by more, begin at the shares of the rows and end sooner.
-TOLERANCE_OF_REPLICATES = 1e-4
+TOLERANCE_OF_REPLICATES = 1e-5
 
 
 def effective_weight(weight: Vector | None, n: int) -> Vector:
@@ -52,25 +53,46 @@ def likely_shares(
 ) -> Vector:
     """The shares π of largest posterior: the fixed point of π = (Σ p' + C π⁰) / (N + C), p'_k ∝ p_k π_k/π⁰_k.
 
+    Steps of EM are short where classes overlap. From π, and π₁ and π₂ after one step and two, with r = π₁ - π and
+    v = π₂ - 2 π₁ + π, the next is π + 2 α r + α² v, α = |r| / |v| (SQUAREM; Varadhan and Roland 2008).
+
     >>> p = np.array([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]])
     >>> likely_shares(p, np.array([0.5, 0.5])).round(2)
     array([0.7, 0.3])
     """
-    most_steps = 2_000  # as few as the tolerance allows in all but degenerate cases
+    most_steps = 1_000  # as few as the tolerance allows in all but degenerate cases
+    # What remains at least of a share that a long step would take below zero.
+    least_of_share = 0.5
     if weight is None:
         weight = np.ones(len(p))
     if prior is None:
         prior = PRIOR_ROWS * len(old) * old
     total = float(weight.sum()) + float(prior.sum())
-    shares = old if start is None else start
-    for _ in range(most_steps):
+
+    def step_of_em(shares: Vector) -> Vector:
         ratio = shares / old
         evidence = p @ ratio
-        proposed = (ratio * (p.T @ (weight / evidence)) + prior) / total
-        change = float(np.max(np.abs(proposed - shares)))
-        shares = proposed
-        if change < tolerance:
+        return np.asarray((ratio * (p.T @ (weight / evidence)) + prior) / total)
+
+    shares = old if start is None else start
+    for _ in range(most_steps):
+        first = step_of_em(shares)
+        change = first - shares
+        if float(np.max(np.abs(change))) < tolerance:
+            shares = first
             break
+        second = step_of_em(first)
+        change_of_change = second - first - change
+        curvature = float(change_of_change @ change_of_change)
+        length = 1.0
+        if curvature > 0.0:
+            length = math.sqrt(float(change @ change) / curvature)
+        if length <= 1.0:
+            shares = second
+            continue
+        shares = shares + 2.0 * length * change + length**2 * change_of_change
+        shares = np.maximum(shares, least_of_share * second)
+        shares = shares / float(shares.sum())
     return shares / float(shares.sum())
 
 

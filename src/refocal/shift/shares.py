@@ -28,7 +28,6 @@ from refocal.rows.labels import in_order_of_classes
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.label_shift import LabelShiftTest, label_shift_test
 from refocal.shift.likelihood import (
-    PRIOR_ROWS,
     TOLERANCE_OF_REPLICATES,
     ShareEvidence,
     effective_weight,
@@ -41,7 +40,6 @@ from refocal.shift.rows import (
     followed_by,
     labels_of,
     log_probabilities,
-    weight_in_rows,
     weight_of_unlabelled,
 )
 
@@ -61,7 +59,7 @@ class Adaptation:
     classes: tuple[str, ...]
     """Their names, in the order of the shares."""
     shares_of_fit: tuple[float, ...]
-    """The class shares that the calibrator was fitted with."""
+    """Those of the calibrator's fit: the mean of its probabilities there."""
     shares: tuple[float, ...]
     """Those that it was adapted to."""
     low: tuple[float, ...]
@@ -114,7 +112,8 @@ def adapt(
     fit_rows : Predictions, optional
         Labelled rows of the fit, or others of that time. With them it is tested whether label shift fits.
     shares_of_fit : sequence, mapping or Series, optional
-        The shares of the classes in the rows of the fit; by default the calibrator knows them.
+        The shares that the probabilities stand for, their mean over the rows of the fit; by default those of
+        `fit_rows`, or what the calibrator knows.
     costs : array, optional
         The cost of each action (columns) for each class (rows): the expected cost is in the result.
     level : float
@@ -141,15 +140,15 @@ def adapt(
     function = f"{type(calibrator).__name__}.adapt"
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
-    old = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
+    known = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     request = _Request(function, costs, level, seed)
     if shares is not None:
         new = _as_shares(shares, "shares", calibrator, function)
-        return _adapt_to_known(calibrator, rows, old, new, request)
+        return _adapt_to_known(calibrator, rows, known, new, request)
     if rows is None:
         expected = "rows without labels, or give the new shares with shares="
         raise ParameterError("rows", function, expected=expected, got="neither")
-    return _adapt_to_rows(calibrator, rows, fit_rows, old, force, request)
+    return _adapt_to_rows(calibrator, rows, fit_rows, known, force, request)
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,11 @@ class _Request:
 
 
 def _adapt_to_known(
-    calibrator: Calibrator, rows: Any, old: Vector, new: Vector, request: _Request
+    calibrator: Calibrator, rows: Any, known: _SharesOfFit, new: Vector, request: _Request
 ) -> tuple[Calibrator, Adaptation]:
     """The calibrator for new shares that are known, and its performance on rows if there are any."""
-    adapted = _adapted(calibrator, old, new)
+    old = known.values
+    adapted = _adapted(calibrator, known, new)
     performance = None
     n_rows = 0
     if rows is not None:
@@ -192,23 +192,29 @@ def _adapt_to_known(
 
 
 def _adapt_to_rows(
-    calibrator: Calibrator, rows: Any, fit_rows: Predictions | None, old: Vector, force: bool, request: _Request
+    calibrator: Calibrator,
+    rows: Any,
+    fit_rows: Predictions | None,
+    known: _SharesOfFit,
+    force: bool,
+    request: _Request,
 ) -> tuple[Calibrator, Adaptation]:
     """The calibrator for the shares that rows without labels are evidence for."""
     rng = np.random.default_rng(request.seed)
+    old = known.values
     log_p = log_probabilities(calibrator, rows, request.function)
     weight = effective_weight(weight_of_unlabelled(rows, request.function), len(log_p))
     p = np.exp(log_p)
     n_fit = _rows_of_fit(calibrator)
     likeliest = likely_shares(p, old, weight)
-    evidence = share_evidence(p, old, likeliest, n_fit, weight)
+    evidence = share_evidence(p, old, likeliest, known.n_rows, weight)
     new = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, request.function))
         labels = labels_of(calibrator, fit_rows, request.function)
         test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
-    low, high, replicates = _share_intervals(log_p, weight, old, likeliest, n_fit, request.level, rng)
+    low, high, replicates = _share_intervals(log_p, weight, known, likeliest, n_fit, request.level, rng)
     refused = "" if test is None or force else _refusal(test)
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
@@ -216,7 +222,7 @@ def _adapt_to_rows(
         used = log_p
         belief = None
     else:
-        adapted = _adapted(calibrator, old, new) if evidence.weight > 0.0 else calibrator
+        adapted = _adapted(calibrator, known, new) if evidence.weight > 0.0 else calibrator
         used = np.log(softmax(log_p + np.log(new / old)))
         belief = _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
     result = Adaptation(
@@ -261,35 +267,46 @@ class _Replicates:
 def _share_intervals(
     log_p: Matrix,
     weight_of_row: Vector,
-    old: Vector,
+    known: _SharesOfFit,
     likeliest: Vector,
     n_fit: float,
     level: float,
     rng: np.random.Generator,
 ) -> tuple[Vector, Vector, _Replicates]:
-    """Intervals of the shares by random weights of the rows, under replicates of the calibration."""
+    """Intervals of the shares by random weights of the rows, under replicates of the calibration.
+
+    The prior has no part in them, since it moves the shares towards those of the fit and not towards the truth. If no
+    classes overlap, then c of N rows of a class have about Beta(c, N - c) for replicates of its share, whose quantile
+    is Clopper and Pearson's lower end; the upper one is that of Beta(c + 1, N - c): a row more, g ~ Exp(1), is added.
+    """
     n_replicates = 200
+    # The prior in rows for each class that remains, next to nothing: likelihoods have maxima without shares of zero.
+    prior_rows = 0.02
     p = np.exp(log_p)
     n, n_classes = p.shape
+    n_effective = float(weight_of_row.sum())
     # Rows of the fit, if label shift holds: those at hand, with this weight.
-    weight_of_fit = weight_of_row / (p @ (likeliest / old))
+    weight_of_fit = weight_of_row / (p @ (likeliest / known.values))
     intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, n_replicates, rng)
-    share = weight_of_fit / weight_of_fit.sum()
+    share_of_fit = weight_of_fit / weight_of_fit.sum()
     shares = np.empty((n_replicates, n_classes))
     log_ratio = np.empty((n_replicates, n_classes))
     for i in range(n_replicates):
         p_i = softmax((1.0 + slope[i]) * log_p + intercept[i])
-        # The shares of the fit are the mean of its probabilities, which were calibrated there.
-        old_i = share @ p_i
+        # The shares of the fit are the mean of its probabilities over its rows, which are a sample too. Where classes
+        # overlap that is most of their error: an error of the intercepts moves p and π⁰ together.
+        old_i = rng.multinomial(round(known.n_rows), share_of_fit) @ p_i
         old_i = np.maximum(old_i, 1e-12)
         old_i /= old_i.sum()
-        # Random weights of rows and of the prior: a draw from about the posterior (Newton and Raftery 1994).
+        # Random weights of rows: a draw from about the posterior (Newton and Raftery 1994).
         weight = weight_of_row * np.asarray(rng.exponential(size=n))
-        prior = rng.gamma(PRIOR_ROWS * n_classes * old_i)
+        prior = prior_rows * n_classes * old_i
         shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
         log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
-    low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
+    low = np.quantile(shares, tail, axis=0)
+    row_more = rng.exponential(size=shares.shape)
+    high = np.quantile((n_effective * shares + row_more) / (n_effective + row_more), 1.0 - tail, axis=0)
     return low, high, _Replicates(intercept, slope, log_ratio)
 
 
@@ -313,36 +330,63 @@ def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio
     return Belief(draws, mean, of_likeliest)
 
 
-def _adapted(calibrator: Calibrator, old: Vector, new: Vector) -> Calibrator:
+def _adapted(calibrator: Calibrator, known: _SharesOfFit, new: Vector) -> Calibrator:
     """The calibrator with log(π/π⁰) added to its scores; its report has the new shares."""
-    offset = np.log(np.maximum(new, 1e-12) / old)
-    return followed_by(calibrator, (Offset(offset),), {"class_shares": new.tolist()})
+    offset = np.log(np.maximum(new, 1e-12) / known.values)
+    shares = new.tolist()
+    notes = {"class_shares": shares, "mean_probabilities": {"n_rows": known.n_rows, "values": shares}}
+    return followed_by(calibrator, (Offset(offset),), notes)
 
 
 def _rows_of_fit(calibrator: Calibrator) -> float:
     return float(calibrator.fit_report_.get("n_samples", 1_000))
 
 
-def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: str) -> Vector:
-    """The shares of the classes in the rows of the fit."""
-    # No class has a share of 0: a class without rows in the fit had half a row.
-    least_rows = 0.5
+@dataclass(frozen=True)
+class _SharesOfFit:
+    """The shares π⁰ that the probabilities stand for, as a mean over so many rows."""
+
+    values: Vector
+    n_rows: float
+
+
+def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: str) -> _SharesOfFit:
+    """The means of the calibrated probabilities over the rows of the fit.
+
+    With intercepts that are fitted freely they are the shares of the labels. Without them p_k/π⁰_k is nearer to what
+    the rows of a class look like, up to a factor, with the shares that p itself has: an error of π⁰ alone is multiplied
+    where classes overlap.
+    """
+    n_fit = _rows_of_fit(calibrator)
     n_classes = len(calibrator.classes_)
     if given is not None:
-        return _as_shares(given, "shares_of_fit", calibrator, function)
+        return _SharesOfFit(_as_shares(given, "shares_of_fit", calibrator, function), n_fit)
     if fit_rows is not None:
         if not isinstance(fit_rows, Predictions):
             expected = "Predictions, with their labels"
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
-        labels = labels_of(calibrator, fit_rows, function)
-        counts = np.bincount(labels, weight_in_rows(fit_rows), n_classes)
-        counts = np.maximum(counts, least_rows)
-        return np.asarray(counts / counts.sum())
-    known = calibrator.fit_report_.get("class_shares")
-    if known is None or len(known) != n_classes:
+        weight = effective_weight(fit_rows.weight, len(fit_rows))
+        n_rows = float(weight.sum())
+        return _SharesOfFit(
+            _positive(weight @ np.exp(log_probabilities(calibrator, fit_rows, function)), n_rows), n_rows
+        )
+    means = calibrator.fit_report_.get("mean_probabilities")
+    if means is not None and len(means["values"]) == n_classes:
+        n_rows = float(means["n_rows"])
+        return _SharesOfFit(_positive(np.array(means["values"], dtype=np.float64), n_rows), n_rows)
+    # Files of earlier versions have the shares of the labels alone.
+    of_labels = calibrator.fit_report_.get("class_shares")
+    if of_labels is None or len(of_labels) != n_classes:
         expected = "given, or fit_rows: this calibrator does not know the class shares of its fit"
         raise ParameterError("shares_of_fit", function, expected=expected, got="neither")
-    shares = np.maximum(np.array(known, dtype=np.float64), least_rows / _rows_of_fit(calibrator))
+    return _SharesOfFit(_positive(np.array(of_labels, dtype=np.float64), n_fit), n_fit)
+
+
+def _positive(means: Vector, n_rows: float) -> Vector:
+    """Shares of sum 1, none of them 0: a class that no row has has half a row."""
+    least_rows = 0.5
+    shares = means / means.sum()
+    shares = np.maximum(shares, least_rows / n_rows)
     return np.asarray(shares / shares.sum())
 
 

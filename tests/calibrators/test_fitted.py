@@ -1,0 +1,48 @@
+"""The report of a fit: the shares that its probabilities stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
+from refocal.calibrators.fitted import mean_probabilities
+from refocal.engine import Block
+from refocal.maps.chain import Chain
+
+
+def rows(n):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0.0, 2.0, size=(n, 4))
+    return logits, np.argmax(logits + np.array([0.5, 0.0, 0.0, -0.5]) + rng.gumbel(size=logits.shape), axis=1)
+
+
+def test_the_means_of_probabilities_are_in_the_report_and_in_files(tmp_path):
+    logits, labels = rows(500)
+    weight = np.random.default_rng(1).integers(1, 4, 500).astype(float)
+    for calibrator, weights in (
+        (TemperatureScaling(), None),
+        (AutoCalibration(), None),
+        (TemperatureScaling(), weight),
+    ):
+        calibrator.fit(logits, labels, weights)
+        noted = calibrator.fit_report_["mean_probabilities"]
+        expected = np.average(calibrator.predict_proba(logits), axis=0, weights=weights)
+        np.testing.assert_allclose(noted["values"], expected, rtol=1e-5)
+        assert noted["n_rows"] == 500
+        calibrator.save(tmp_path / "c.json")
+        assert load(tmp_path / "c.json").fit_report_["mean_probabilities"] == noted
+
+
+def test_of_many_rows_every_so_many_are_taken():
+    logits, labels = rows(25_000)
+    means = mean_probabilities(Chain(), Block(logits, labels))
+    p = np.exp(logits[::3] - np.logaddexp.reduce(logits[::3], axis=1, keepdims=True))
+    assert means["n_rows"] == len(p)
+    np.testing.assert_allclose(means["values"], p.mean(axis=0), rtol=1e-5)
+
+
+def test_labels_that_do_not_exclude_each_other_have_no_such_means():
+    logits, _ = rows(300)
+    labels = (logits > 0.5).astype(int)
+    calibrator = MultiLabelCalibration().fit(logits, labels)
+    assert "mean_probabilities" not in calibrator.fit_report_

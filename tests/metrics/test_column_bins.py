@@ -82,7 +82,9 @@ def test_several_blocks_of_rows_and_of_classes_agree_with_one(monkeypatch):
 def test_kernels_count_as_torch_does(monkeypatch):
     pytest.importorskip("triton", reason="Triton exists for Linux alone")
     p, y = probabilities("ties", 90, 5)
-    rows = probability_rows(y, p)
+    # Where there is a GPU nothing interprets kernels for the CPU.
+    rows = probability_rows(y, p.to("cuda" if torch.cuda.is_available() else "cpu"))
+    monkeypatch.setattr(column_bins, "can_use_kernels", lambda p: False)
     by_torch = column_bins.column_bins(rows, 4)
     monkeypatch.setattr(column_bins, "can_use_kernels", lambda p: True)
     by_kernels = column_bins.column_bins(rows, 4)

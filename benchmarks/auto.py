@@ -37,7 +37,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from real_logits import name_of, read
+from real_logits import is_network, name_of, read
 from scipy.special import log_softmax as scipy_log_softmax
 
 import peers
@@ -82,6 +82,7 @@ SETTINGS: dict[str, tuple[Any, str, Any]] = {
         curves.SHRINKAGE._replace(prior=OFFSET_1),
     ),
     "auto, offset 3": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(prior=OFFSET_3)),
+    "auto, offset 1, 9 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(prior=OFFSET_1, n_knots=9)),
     "auto, offset 3, 9 knots": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(prior=OFFSET_3, n_knots=9)),
     "auto, strengths to 64": (curves, "SHRINKAGE", curves.SHRINKAGE._replace(strengths=(1.0, 4.0, 16.0, 64.0))),
     "auto, γ and T wider": (confidence, "DEVIATIONS", 2.0 * confidence.DEVIATIONS),
@@ -154,7 +155,7 @@ def predictions(method: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, kin
 def networks(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], tuple[Any, ...]]]:
     """What is to be fitted and measured: names, and the rows to fit on and to test."""
     for size, draws in zip(options.rows, options.draws, strict=True):
-        for path in sorted({p for source in options.sources for p in source.rglob("*.npz")}):
+        for path in sorted({p for source in options.sources for p in source.rglob("*.npz") if is_network(p)}):
             val, y, test, y_test = read(path)
             for draw in range(draws):
                 rng, row = np.random.default_rng(draw), {"data": name_of(path), "rows": size, "draw": draw}
@@ -297,7 +298,23 @@ def network_table(rows: list[dict[str, Any]]) -> str:
             f"\nPerfectly calibrated models as confident as `auto` would have an ECE of {perfect:+.1f} %. Mean "
             f"ECE of `auto` {percent['auto']:.3f} %, of `{by_ece}` {percent[by_ece]:.3f} %."
         )
+        changes = ece_by_draw(rows, "auto", by_ece)
+        if len(changes) > 1:
+            error = np.std(changes, ddof=1) / len(changes) ** 0.5
+            lines.append(
+                f"ECE of `auto` by draw: {', '.join(f'{value:+.1f}' for value in changes)} %; "
+                f"mean {np.mean(changes):+.1f} ± {error:.1f} %."
+            )
     return "\n".join(lines)
+
+
+def ece_by_draw(rows: list[dict[str, Any]], method: str, base: str) -> list[float]:
+    """The mean change of the ECE over the networks, for each draw: rows of a data set are the same for its networks."""
+    changes = []
+    for draw in sorted({row["draw"] for row in rows}):
+        of_draw = by_method([row for row in rows if row["draw"] == draw], "ece")
+        changes.append(float(change(of_draw[method], of_draw[base]).mean()))
+    return changes
 
 
 def tabular_table(rows: list[dict[str, Any]]) -> str:

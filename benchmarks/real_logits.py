@@ -70,6 +70,12 @@ VALUES = {
 }
 
 
+def is_network(path: Path) -> bool:
+    """Whether a file has rows to fit on and rows to test; logits in the course of a training have no test rows."""
+    with np.load(path) as data:
+        return "test" in data or "logits" in data
+
+
 def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     data = np.load(path)
     if "val" in data:
@@ -144,7 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     found = [p for s in options.sources for p in (sorted(s.rglob("*.npz")) if s.is_dir() else [s])]
     files = [p for p in found if any(part in name_of(p) for part in options.files)]
-    files = [p for p in files if ("val" in np.load(p)) != options.halves]
+    files = [p for p in files if is_network(p) and ("val" in np.load(p)) != options.halves]
     methods = list(dict.fromkeys((BASELINE, *options.methods)))
     methods.sort(key=METHODS.index)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

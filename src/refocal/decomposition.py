@@ -163,7 +163,8 @@ def refined_log_loss(
         check_alone(y_true, name, probabilities=probabilities, sample_weight=sample_weight)
     else:
         names = Arguments("probabilities", "y_true", "sample_weight")
-        rows = read_rows(probabilities, y_true, input, names=names, function=name, weight=sample_weight)
+        options: dict[str, Any] = {"weight": sample_weight, "several_axes": True}
+        rows = read_rows(probabilities, y_true, input, names=names, function=name, **options)
     return _without_fit_warnings(rows, by, cv, seed).refinement
 
 

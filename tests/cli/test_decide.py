@@ -188,3 +188,29 @@ def test_decisions_name_classes_keep_the_name_of_the_outcome_and_have_the_probab
     is_north = region == "north"
     selected = p >= 0.2
     assert groups[0]["selection_rate"]["value"] == pytest.approx(selected[is_north].mean())
+
+
+def test_an_action_beyond_the_classes_is_no_class(refocal, folder):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])
+    table.assign(label=rng.choice(table.columns, 50)).to_csv("rows.csv", index=False)
+    code, out, _ = refocal("decide", "rows.csv", "--costs", "0,2,8,1;3,0,8,1;60,60,0,1", "-o", "d.csv")
+    assert code == 0
+    assert "Read classes: fine, worn, cracked (columns of rows.csv)" in out
+    assert {"3"} <= {*pd.read_csv("d.csv", dtype=str)["decision"]} <= {"fine", "worn", "cracked", "3"}
+
+
+def test_rows_that_have_no_decision_are_counted(refocal, table, folder):
+    weight = np.arange(500) % 4
+    marked = table["label"].where(np.arange(500) % 5 > 0, 255)
+    table.assign(w=weight, label=marked).to_csv("weighted.csv", index=False)
+    costs = ("--probability-column", "p", "--false-positive", "1", "--false-negative", "4", "-o", "d.csv")
+    n_used = int(((weight > 0) & (marked != 255)).sum())
+    chosen = ("--weights", "w", "--ignore-index", "255")
+    code, out, _ = refocal("decide", "weighted.csv", *costs, *chosen)
+    assert code == 0
+    assert (
+        f"a decision for each of {n_used} rows. Rows of weight 0 or without a label have none: {500 - n_used}." in out
+    )
+    found = json.loads(refocal("decide", "weighted.csv", *costs, *chosen, "--json")[1])
+    assert (found["rows"], found["rows_left_out"], len(pd.read_csv("d.csv"))) == (n_used, 500 - n_used, n_used)

@@ -389,3 +389,19 @@ def test_periods_of_which_no_order_is_known_are_refused(refocal, folder):
         assert code == 2
         assert "a date such as 2026-01-31" in err
     assert not (folder / "monitor.json").exists()
+
+
+def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, days, folder):
+    outcomes = pd.concat([pd.read_csv(file) for file in files(days, "came")]).sample(frac=1.0, random_state=0)
+    outcomes[:900].to_csv("first.csv", index=False)
+    outcomes[900:].to_csv("second.csv", index=False)
+    outcomes.to_csv("all.csv", index=False)
+    found = {}
+    for state, given in (("one", ["all.csv"]), ("two", ["first.csv", "second.csv"])):
+        shared = ("--ids", "id", "--state", f"{state}.json")
+        assert refocal("monitor", *files(days, "said"), "--probability-column", "p", *shared)[0] == 0
+        named = [option for file in given for option in ("--outcomes", file)]
+        assert refocal("monitor", *named, *shared)[0] == 0
+        found[state] = CalibrationMonitor.load(f"{state}.json")
+    assert found["one"].summary().n == found["two"].summary().n == 1500
+    assert found["two"].e_value == pytest.approx(found["one"].e_value, rel=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binomtest
@@ -434,3 +435,31 @@ def test_the_interval_of_a_predictive_value_at_a_prevalence_covers():
         interval = predictive_values(y, p, threshold=0.3, prevalence=0.05).ppv
         held += interval.low <= truth <= interval.high
     assert held / n_trials == pytest.approx(0.95, abs=0.025)
+
+
+def test_groups_of_two_classes_count_the_action_that_is_called_as_class_1():
+    # Rows of the costs were matched with the classes by name, but the second column was taken for the positive action.
+    rng = np.random.default_rng(0)
+    p = rng.random(400)
+    y = (rng.random(400) < p).astype(int)
+    region = np.where(np.arange(400) % 2, "north", "south")
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    named = pd.DataFrame(costs, index=["no", "yes"], columns=["no", "yes"]).loc[["yes", "no"], ["yes", "no"]]
+    frame = pd.DataFrame({"no": 1.0 - p, "yes": p})
+    found = evaluate_decisions(np.array(["no", "yes"])[y], frame, named, groups=region, abstain=0.5)
+    expected = evaluate_decisions(y, p, costs, groups=region, abstain=0.5)
+    assert found.cost == expected.cost
+    assert found.groups == expected.groups
+    # Actions are columns of the costs.
+    assert (best_actions(frame, named).action == 1 - best_actions(p, costs).action).all()
+
+
+@pytest.mark.parametrize("columns", [None, ["0", "1", "2"], ["2", "0", "1"]])
+def test_rows_of_costs_are_matched_with_classes_by_number_too(columns):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 100)
+    costs = np.array([[0.0, 2.0, 8.0], [3.0, 0.0, 8.0], [60.0, 60.0, 0.0]])
+    expected = best_actions(p, costs)
+    rows = p if columns is None else pd.DataFrame(p, columns=["0", "1", "2"])[columns]
+    found = best_actions(rows, pd.DataFrame(costs).loc[[2, 0, 1]])
+    np.testing.assert_array_equal(found.action, expected.action)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -292,3 +295,32 @@ def test_results_that_overlap_with_the_rows_are_refused():
         np.testing.assert_array_equal(memory, before)
     expected = fitted.predict_proba(memory[:, :2])
     np.testing.assert_array_equal(fitted.predict_proba(memory[:, :2], out=memory[:, 2:]), expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_without_memory_for_the_kernel_the_array_functions_answer():
+    """The kernel computes a few rows at a time, in 32 times the memory of one: here more than there is."""
+    program = """
+import resource
+from pathlib import Path
+
+import numpy as np
+
+from refocal.engine.apply import apply, probabilities_of
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Temperature
+
+chain = Chain((Temperature(2.0),))
+logits = np.zeros((1, 1 << 22), dtype=np.float32)
+apply(chain, logits[:, :8])
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), resource.RLIM_INFINITY))
+assert apply(chain, logits) is None
+p = probabilities_of(chain, logits)
+np.testing.assert_allclose(p, 2.0**-22, rtol=1e-4)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr

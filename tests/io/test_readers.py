@@ -19,7 +19,7 @@ from safetensors.torch import save_file as save_torch_file
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.cli.run import run
 from refocal.engine import Pass
-from refocal.errors import DataError, FormatError, LabelError, MissingExtraError
+from refocal.errors import DataError, FormatError, LabelError, MissingExtraError, ParameterError
 from refocal.io import Predictions, blocks, open_rows, read, read_values
 
 pytestmark = pytest.mark.core
@@ -495,3 +495,13 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, ending, module):
         MissingExtraError, match=rf"needs {module}, .* pip install 'refocal\[(parquet|safetensors|torch)\]'$"
     ):
         read(path)
+
+
+@pytest.mark.parametrize("function", [read, open_rows])
+@pytest.mark.parametrize("values", [["a", "b"], ("a", "b"), 3])
+def test_values_are_a_text(function, values, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,label\n1,2,a\n2,1,b\n")
+    with pytest.raises(ParameterError, match=r"'values' of .* must be a text: .* several with commas"):
+        function(path, values=values)
+    assert function(path, values="a,b").class_names == ("a", "b")

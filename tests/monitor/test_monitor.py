@@ -10,6 +10,7 @@ from datetime import date
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from sklearn.metrics import brier_score_loss, log_loss
 
@@ -575,3 +576,17 @@ def test_texts_in_the_order_of_time_are_periods():
     monitor = CalibrationMonitor()
     texts = ["2025-12-31", "2025-12-31T10:30", "2025/12/31", "20251231", "2025-W52", "May", "v1.2.3", "2025-12-31-2015"]
     assert [monitor.update([0.2, 0.7], [0, 1], period=text) for text in texts] == [2] * len(texts)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_the_expected_fall_of_the_log_loss_is_that_of_a_shift(independent):
+    rng = np.random.default_rng(2)
+    p, y = draw(rng, 4000, 0.1)
+    monitor = CalibrationMonitor(independent=independent)
+    monitor.update(p, y, clusters=np.repeat(np.arange(1, 11), 400))
+
+    def loss(shift):
+        return log_loss(y, expit(logit(p) + shift))
+
+    fall = loss(0.0) - minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").fun
+    assert_allclose(monitor.present().gain, fall, rtol=0.1)

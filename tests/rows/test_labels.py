@@ -245,3 +245,27 @@ def test_columns_of_truths_are_in_the_order_of_truths_wherever_they_come_from(na
     assert rows.labels.tolist() == [1, 1, 0, 1]
     calibrator = TemperatureScaling(input="probabilities").fit(in_blocks)
     assert [str(name).lower() for name in calibrator.classes_] == [str(name).lower() for name in rows.classes]
+
+
+def test_labels_that_may_be_the_numbers_in_names_or_column_numbers_are_refused(tmp_path):
+    logits, labels = draw_logits(60, 3)
+    frame = pd.DataFrame(logits, columns=["c1", "c2", "c3"])
+    some = labels < 2
+    numbers = labels[some] + 1  # the class 3 is not among them, so that all could be column numbers
+    path = tmp_path / "rows.csv"
+    frame[some].assign(label=numbers).to_csv(path, index=False)
+    message = "plainly names .* or plainly column numbers. Got 1: 'c1' by its number, 'c2' counted from 0"
+    with pytest.raises(LabelError, match=message):
+        read(path, values="c*")
+    with pytest.raises(LabelError, match=message):
+        TemperatureScaling().fit(open_rows(path, values="c*"))
+    with pytest.raises(LabelError, match=message):
+        TemperatureScaling().fit(frame[some], numbers)
+    assert read(path, values="c*", first_label=1).labels.tolist() == (numbers - 1).tolist()
+    # By their names, and where 0 says that columns are counted.
+    frame.assign(label=[f"c{label + 1}" for label in labels]).to_csv(path, index=False)
+    assert read(path, values="c*").labels.tolist() == labels.tolist()
+    frame.assign(label=labels).to_csv(path, index=False)
+    assert read(path, values="c*").labels.tolist() == labels.tolist()
+    in_blocks = TemperatureScaling().fit(open_rows(path, values="c*")).temperature_
+    assert in_blocks == pytest.approx(TemperatureScaling().fit(logits, labels).temperature_)

@@ -109,3 +109,29 @@ def test_every_pixel_of_images_is_a_row(make, asarray):
         np.testing.assert_array_equal(rows.weight, weight[masks != 255])
     with pytest.raises(ShapeError, match=r"fit classes on axis 1 and on the last. Got shape \(2, 3, 3\)"):
         make(asarray(p[:, :3, 0]), asarray(masks[:, :3, 0]))
+
+
+@pytest.mark.parametrize("kind", ["logits", "log-odds", "two columns", "probabilities"])
+def test_confidence_and_events_are_probabilities_whatever_the_rows_hold(kind):
+    # Logits were clipped to [0, 1] and returned as probabilities, and class 1 of two columns was the top class.
+    scores = np.random.default_rng(0).normal(size=(50, 3))
+    labels = np.arange(50) % 2
+    if kind in ("logits", "probabilities"):
+        expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+        rows = make(scores if kind == "logits" else expected, labels)
+        confidence = expected.max(axis=1)
+    else:
+        p = 1.0 / (1.0 + np.exp(-scores[:, 0]))
+        expected = np.stack([1.0 - p, p], axis=1)
+        make = Predictions.from_log_odds if kind == "log-odds" else Predictions.from_probabilities
+        rows = make(scores[:, 0] if kind == "log-odds" else expected, labels)
+        confidence = p
+    np.testing.assert_allclose(rows.confidence()[0], confidence, rtol=1e-12)
+    np.testing.assert_allclose(rows.ranking, expected.max(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(rows.top[2], expected.argmax(axis=1))
+    np.testing.assert_array_equal(rows.top[1], expected.argmax(axis=1) == labels)
+    for label, (p, happened) in enumerate(rows.events(range(rows.n_classes))):
+        np.testing.assert_allclose(p, expected[:, label], rtol=1e-12)
+        np.testing.assert_allclose(rows.event(label)[0], expected[:, label], rtol=1e-12)
+        np.testing.assert_array_equal(happened, labels == label)

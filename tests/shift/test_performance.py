@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from refocal import LogisticCalibration, TemperatureScaling
-from refocal.errors import ShapeError
+from refocal.errors import ParameterError, ShapeError
 from refocal.shift import estimate_performance
 from refocal.shift.performance import _auc
 
@@ -39,7 +40,7 @@ def test_expected_measures_are_means_over_labels():
     confusion = np.array(found.confusion)
     assert confusion.sum() == pytest.approx(1.0)
     assert np.trace(confusion) == pytest.approx(p.max(axis=1).mean())
-    with pytest.raises(ShapeError, match=r"'costs' .* a row for each class"):
+    with pytest.raises(ShapeError, match=r"'costs' .* a row for each of 2 classes"):
         estimate_performance(calibrator, log_odds, costs=np.zeros((3, 2)))
 
 
@@ -67,3 +68,20 @@ def test_draws_without_an_event_leave_the_auc_its_interval():
     calibrator = TemperatureScaling(input="log-odds").fit(rng.normal(4.0 * labels - 2.0, 1.0), labels)
     estimate = estimate_performance(calibrator, log_odds)
     assert 0.0 <= estimate.roc_auc.low <= estimate.roc_auc.value <= estimate.roc_auc.high <= 1.0
+
+
+def test_rows_of_costs_are_matched_with_the_classes_of_the_calibrator():
+    # They were taken in the order of the data frame, while best_actions matched them by name.
+    rng = np.random.default_rng(0)
+    names = np.array(["a", "b", "c"])
+    logits = pd.DataFrame(rng.normal(size=(300, 3)), columns=names)
+    labels = names[np.argmax(logits.to_numpy() + rng.gumbel(size=(300, 3)), axis=1)]
+    calibrator = TemperatureScaling().fit(logits, labels)
+    costs = pd.DataFrame([[0, 2, 8], [3, 0, 8], [60, 60, 0]], index=names)
+    expected = estimate_performance(calibrator, logits, costs=costs.to_numpy()).cost
+    assert estimate_performance(calibrator, logits, costs=costs.loc[["c", "a", "b"]]).cost == expected
+    _, adapted = calibrator.adapt(logits, costs=costs.to_numpy())
+    _, reordered = calibrator.adapt(logits, costs=costs.loc[["c", "a", "b"]])
+    assert reordered.performance.cost == adapted.performance.cost
+    with pytest.raises(ParameterError, match="'costs' of estimate_performance must be finite"):
+        estimate_performance(calibrator, logits, costs=[[0, 1], [1, 0], [np.nan, 0]])

@@ -29,6 +29,7 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
+from refocal.calibrators._arguments import classes_last, refuse_beside, refuse_class_axis, without_column_axis
 from refocal.calibrators.class_order import named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
@@ -128,6 +129,25 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warn(f"{name}: {message}.", FitWarning)
         return self
 
+    def _fit_with_groups(
+        self,
+        X: Array,
+        y: Array,
+        sample_weight: Array,
+        *,
+        groups: Any,
+        class_axis: int,
+        ignore_index: IgnoreIndex,
+        progress: Callable[[float], None] | None,
+    ) -> Self:
+        """Fit on rows with groups, which are held in memory; for the `fit` of methods that take groups."""
+        self._forget()
+        refuse_class_axis(class_axis, f"{type(self).__name__}.fit")
+        rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
+        Calibrator.fit(self, rows, progress=progress)
+        _check_feature_names(self, X, reset=True)
+        return self
+
     def _forget(self) -> None:
         """Delete what an earlier fit has found."""
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -196,8 +216,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
-        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input, "classes_last": True}
-        rows = aligned(X, _without_column_axis(y, X, self.input), sample_weight, Arguments(), function, **options)
+        labels = without_column_axis(y, X, self.input)
+        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input}
+        rows = aligned(X, labels, sample_weight, Arguments(), function, classes_last=True, several_axes=True, **options)
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
@@ -516,50 +537,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = False
         tags.array_api_support = True
         return tags
-
-
-def classes_last(X: Array, class_axis: int, function: str) -> Array:
-    """`X` with the classes moved to the last axis; unchanged if they are there already."""
-    if class_axis == -1:
-        return X
-    values = as_array(X, "X", function)
-    if not -values.ndim <= class_axis < values.ndim:
-        raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
-    return namespace(values).moveaxis(values, class_axis, -1)
-
-
-def refuse_class_axis(class_axis: int, function: str) -> None:
-    """Classes lie on the last axis of rows that have groups."""
-    if class_axis != -1:
-        expected = "left out: a group is that of a row, so that classes lie on the last axis"
-        raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
-
-
-def refuse_beside(own: str, function: str, **given: Any) -> None:
-    """Labels, weights and groups are refused beside rows that have their own, as `own` says."""
-    for argument, value in given.items():
-        if value is not None:
-            raise ParameterError(argument, function, expected=f"left out where {own}", got=type(value).__name__)
-
-
-def _without_column_axis(labels: Any, scores: Any, kind: str) -> Any:
-    """Labels (N, 1) of scores (N, C), or of one number for each row, (N,), as (N,), with scikit-learn's warning.
-
-    Log-odds have the shape of their labels: those of shape (N, 1) have labels of this shape.
-    """
-    shape: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else getattr(labels, "shape", ())
-    of_scores = np.shape(scores) if isinstance(scores, list) else getattr(scores, "shape", ())
-    is_column = len(shape) == 2 and shape[1] == 1
-    is_like_scores = kind == "log-odds" and tuple(shape) == tuple(of_scores)
-    if not is_column or is_like_scores or len(of_scores) not in (1, 2):
-        return labels
-    from sklearn.exceptions import DataConversionWarning
-
-    warn(
-        "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
-        DataConversionWarning,
-    )
-    return np.asarray(labels)[:, 0] if hasattr(labels, "columns") or isinstance(labels, list) else labels[:, 0]
 
 
 def as_plain_number(value: Any) -> Any:

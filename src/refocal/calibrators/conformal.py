@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import (
     SMALLEST,
@@ -27,7 +27,7 @@ from refocal._groups import Groups, as_groups
 from refocal._json import field, number
 from refocal._validation import check_option
 from refocal.calibrators import settings as setting
-from refocal.calibrators._base import Calibrator, refuse_class_axis
+from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
@@ -137,12 +137,9 @@ class PredictionSets(Calibrator):
                 expected = "left out, unless conditional='group'"
                 raise ParameterError("groups", f"{type(self).__name__}.fit", expected=expected, got="groups")
             return super().fit(X, y, sample_weight, class_axis=class_axis, ignore_index=ignore_index, progress=progress)
-        self._forget()
-        refuse_class_axis(class_axis, f"{type(self).__name__}.fit")
-        rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
-        super().fit(rows, progress=progress)
-        _check_feature_names(self, X, reset=True)
-        return self
+        return self._fit_with_groups(
+            X, y, sample_weight, groups=groups, class_axis=class_axis, ignore_index=ignore_index, progress=progress
+        )
 
     def predict_set(self, X: Array, *, groups: Any = None, seed: int | None = None) -> Array:
         """Which classes are in the set of each row: booleans of the shape of `predict_proba`.

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.polynomial.chebyshev import chebder, chebfit, chebval
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_dask, namespace, row_blocks, to_numpy
 from refocal._groups import UNNAMED, Groups, as_groups
 from refocal._json import field
-from refocal.calibrators._base import Calibrator, refuse_class_axis
+from refocal.calibrators._arguments import refuse_class_axis
+from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known_lengths
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
@@ -113,13 +114,9 @@ class GroupCalibration(Calibrator):
         progress: Callable[[float], None] | None = None,
     ) -> Self:
         """Fit on scores, labels, and groups: an array, or several columns by their names."""
-        self._forget()
-        name = f"{type(self).__name__}.fit"
-        refuse_class_axis(class_axis, name)
-        rows = self._block_of(self.dataset(X, y, sample_weight, ignore_index=ignore_index, groups=groups))
-        super().fit(rows, progress=progress)
-        _check_feature_names(self, X, reset=True)
-        return self
+        return self._fit_with_groups(
+            X, y, sample_weight, groups=groups, class_axis=class_axis, ignore_index=ignore_index, progress=progress
+        )
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         from refocal.calibrators.registry import named

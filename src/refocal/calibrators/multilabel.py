@@ -16,7 +16,8 @@ from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, is_dask,
 from refocal._groups import LABEL, Groups
 from refocal._validation import check_broadcast, check_integer, check_one_column, check_weight
 from refocal.calibrators import settings as setting
-from refocal.calibrators._base import Calibrator, classes_last
+from refocal.calibrators._arguments import classes_last
+from refocal.calibrators._base import Calibrator
 from refocal.calibrators._chunks import floating_dtype, in_chunks_of_rows
 from refocal.calibrators.fitted import Fitted
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling

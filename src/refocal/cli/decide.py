@@ -76,10 +76,10 @@ def decide(
         raw, reader = options.read_unchecked(file, scores.applied_to(fitted), fitted, keeping=output is not None)
         rows = options.checked(raw, reader, fitted)
         classes = _names_of_classes(rows, reader)
-        actions = list(classes)
+        actions = classes
         if costs is not None:
             table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
-        actions += [str(i) for i in range(len(actions), table.shape[1])]
+        actions = [*actions, *(str(i) for i in range(len(actions), table.shape[1]))]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
@@ -101,7 +101,10 @@ def decide(
     if output is not None:
         _write(output, rows, used, decisions, actions, raw, reader)
         said["output"] = str(output)
-        say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
+        n_left_out = len(raw.values) - len(rows)
+        said["rows_left_out"] = n_left_out
+        left_out = f" Rows of weight 0 or without a label have none: {n_left_out:,}." if n_left_out else ""
+        say(f"Wrote {output}: a decision for each of {len(rows):,} rows.{left_out}")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
 
 

@@ -18,12 +18,13 @@ from refocal.cli import options
 from refocal.cli.options import (
     HTML_FILE,
     JSON_FILE,
-    METHOD_NAMES,
     ROWS,
     BlockOptions,
     MeasuredOptions,
+    MethodNames,
     about,
     read_or_open,
+    split_names,
 )
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.run import ExitCode, FileProblem, UsageError
@@ -36,16 +37,7 @@ Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits
 class CompareOptions:
     """Which methods are compared, and how."""
 
-    methods: Annotated[
-        list[str] | None,
-        Option(
-            "--method",
-            "--methods",
-            "-m",
-            help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
-            autocompletion=options.complete_method,
-        ),
-    ] = None
+    methods: MethodNames = None
     time: Annotated[
         str | None,
         Option(
@@ -363,7 +355,7 @@ def _read_columns(
     """The columns of a table that an option names, for the rows that were read from it."""
     import numpy as np
 
-    wanted = [name for text in names for name in text.split(",")]
+    wanted = split_names(names)
     if in_blocks or reading.get("multi_label"):
         rows_have = "one label per row" if option == "--time" else "two classes"
         raise UsageError(f"{option} is for a table of {rows_have} that is read whole; {place} is not.")
@@ -393,7 +385,7 @@ def _compared(
     registry = refocal.calibrators.registry
     multilabel = refocal.evaluate.multilabel
     choose: Any = multilabel.label_methods if "multi_label" in reading else registry.chosen_methods
-    methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
+    methods = None if how.methods is None else choose(split_names(how.methods))
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.

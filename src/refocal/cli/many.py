@@ -10,8 +10,7 @@ from typer import Argument, Option
 
 import refocal
 from refocal._outputs import MANY, guard_output
-from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, METHOD_NAMES, WeightedOptions, output_file
+from refocal.cli.options import HTML_FILE, JSON_FILE, MethodNames, WeightedOptions, output_file, split_names
 from refocal.cli.printing import print_table, progress, result, say
 from refocal.cli.run import UsageError
 
@@ -58,16 +57,7 @@ def compare_many(
         ),
     ],
     *,
-    methods: Annotated[
-        list[str] | None,
-        Option(
-            "--method",
-            "--methods",
-            "-m",
-            help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
-            autocompletion=options.complete_method,
-        ),
-    ] = None,
+    methods: MethodNames = None,
     metrics: Annotated[
         list[str] | None,
         Option("--metric", "--metrics", help="Several with commas; the first ranks. By default log_loss and others."),
@@ -105,8 +95,8 @@ def compare_many(
     source: Any = runs[0] if len(runs) == 1 else runs
     asked: dict[str, Any] = {"against": against, "unit": unit, "title": title, "seed": seed}
     if metrics is not None:
-        asked["metrics"] = [name for text in metrics for name in text.split(",")]
-    chosen = None if methods is None else [name for text in methods for name in text.split(",")]
+        asked["metrics"] = split_names(metrics)
+    chosen = None if methods is None else split_names(methods)
     with progress("reading") as update:
         every = refocal.evaluate.read_runs(source, seed=seed, **parts, **reading)
         comparison = refocal.evaluate.compare_many(every, chosen, progress=update, **asked)

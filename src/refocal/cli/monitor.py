@@ -170,7 +170,7 @@ def monitor(
     counted: Counter[str] = Counter()
     with refocal.monitor.monitor.entering_together(watched):
         notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
-    notes += [_join(watched, file, batch.ids, reading) for file in batch.outcomes or []]
+        notes += [_join(watched, file, batch.ids, reading) for file in batch.outcomes or []]
     watched.save(state)
     if output is not None and watched.history():
         refocal.report.write_monitor_page(watched, output, title=state.stem)

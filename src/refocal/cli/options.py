@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -253,6 +253,28 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
+MethodNames = Annotated[
+    list[str] | None,
+    Option(
+        "--method",
+        "--methods",
+        "-m",
+        help=f"Several with commas, by default the usual ones, 'all' for every one: {METHOD_NAMES}.",
+        autocompletion=complete_method,
+    ),
+]
+"""Methods to compare."""
+
+
+def split_names(texts: Iterable[str]) -> list[str]:
+    """The names in the values of an option that is repeated, or has several with commas.
+
+    >>> split_names(["ts,fts", "auto"])
+    ['ts', 'fts', 'auto']
+    """
+    return [name for text in texts for name in text.split(",")]
+
+
 def as_given(input: str | None = None, **reading: Any) -> str:  # noqa: A002
     """How the file was read, as options to paste after another command.
 
@@ -373,27 +395,34 @@ def is_text_file(place: Path | str) -> bool:
     return Path(place).is_file() and refocal.io.files.ending_of(place) in refocal.io.files.TEXT
 
 
+def are_in_blocks(place: str, blocks: BlockOptions, reading: Mapping[str, Any], in_memory: str) -> bool:
+    """Whether rows are read in blocks: where that is asked for, in a data set and in a large file.
+
+    Rows of several labels are read whole, and so is large text where the option `in_memory`, which is empty if there is
+    none, needs all rows in memory.
+    """
+    has_several_labels = "multi_label" in reading
+    asked = "--scheduler" if blocks.scheduler is not None else "--skip-bad-rows" if blocks.skip_bad_rows else ""
+    needs_all_rows = "--multi-label" if has_several_labels else in_memory
+    if asked and needs_all_rows:
+        why = f"{place} is read in blocks because of {asked}"
+        raise UsageError(f"{needs_all_rows} is for a file that is read whole; {why}.")
+    if asked:
+        return True
+    if has_several_labels or (needs_all_rows and is_text_file(place)):
+        return False
+    return refocal.io.files.is_large(place)
+
+
 @contextmanager
 def read_or_open(
     place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], in_memory: str
 ) -> Iterator[tuple[Any, bool]]:
-    """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is.
-
-    They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
-    is large text where the option `in_memory`, or one about reading, needs all rows in memory.
-    """
-    only_whole = ("multi_label",)  # what files that are read whole alone can do
-    whole = [f"--{name.replace('_', '-')}" for name in only_whole if name in reading]
-    asked = "--scheduler" if blocks.scheduler is not None else "--skip-bad-rows" if blocks.skip_bad_rows else ""
-    is_whole = "multi_label" in reading or (is_text_file(place) and (whole or in_memory))
+    """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is."""
     with about(place):
-        if not asked and (is_whole or not refocal.io.files.is_large(place)):
+        if not are_in_blocks(place, blocks, reading, in_memory):
             yield read_file(place, **reading), False
             return
-        if whole or (asked and in_memory):
-            option = next(iter(whole), in_memory)
-            why = f" because of {asked}" if asked else ""
-            raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks{why}.")
         with cluster(blocks) as client:
             rows = refocal.io.open_rows(place, client=client, **reading, **vars(blocks))
             rows.watch = Watch(update, words)

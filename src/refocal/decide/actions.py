@@ -38,7 +38,8 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     probabilities : array or Predictions
         (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: expected costs rely on it.
     costs : array (C, A)
-        What action j costs when the class is i. Actions need not be classes.
+        What action j costs when the class is i. Actions need not be classes. The rows of a data frame are matched with
+        named classes; actions are the numbers of its columns.
     abstain : number or array (N,), optional
         The cost of leaving a row undecided; such rows get the action ABSTAIN, -1.
 

@@ -13,6 +13,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
+from refocal.rows.labels import order_of_numbers
 from refocal.rows.scores import column_names
 
 __all__ = ["abstention_interval", "cost_matrix", "optimal_threshold"]
@@ -78,21 +79,47 @@ def abstention_interval(costs: Any, abstain: float) -> tuple[float, float]:
 
 
 def class_names_of(rows: Any, probabilities: Any) -> Sequence[Any] | None:
-    """The names of the classes: of Predictions, or of the columns of a data frame; None where they have none."""
-    return rows.class_names if isinstance(rows, Predictions) else names_of_columns(column_names(probabilities))[0]
+    """The names of the classes: of Predictions, or of the columns of a data frame; None where they have none.
+
+    Columns called 0 … C-1 are in the order of these numbers, as the gate reads them.
+    """
+    if isinstance(rows, Predictions):
+        return rows.class_names
+    names, _ = names_of_columns(column_names(probabilities))
+    order = order_of_numbers(names)
+    return names if names is None or order is None else [names[i] for i in order]
 
 
 def check_costs(costs: Any, n_classes: int, function: str, class_names: Sequence[Any] | None = None) -> Vector:
-    """A matrix of finite costs with a row for each class; rows of a data frame are matched with named classes."""
-    is_named = hasattr(costs, "iloc") and costs.index.dtype.kind not in "iu"
-    if class_names is not None and is_named:
-        order = column_order([str(name) for name in costs.index], [str(name) for name in class_names], function)
+    """A matrix of finite costs with a row for each class; rows of a data frame are matched with the classes by name.
+
+    Numbers of rows are names where they are those of the classes; 0, 1, … as they come say nothing.
+    """
+    if hasattr(costs, "iloc"):
+        names = [str(name) for name in costs.index]
+        counted = [str(i) for i in range(n_classes)]
+        wanted = counted if class_names is None else [str(name) for name in class_names]
+        are_numbers = costs.index.dtype.kind in "iu"
+        is_named = names != counted and sorted(names) == sorted(wanted) if are_numbers else class_names is not None
+        order = column_order(names, wanted, function) if is_named else None
         costs = costs if order is None else costs.iloc[order]
     table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
         raise ShapeError("costs", function, expected=expected, got=f"shape {table.shape}")
     return table
+
+
+def positive_action(costs: Any, class_names: Sequence[Any] | None) -> int:
+    """Which of two actions is the positive one: that called as class 1, if both are called as classes, or the second.
+
+    >>> import pandas as pd
+    >>> positive_action(pd.DataFrame([[0, 1], [5, 0]], columns=["yes", "no"]), ["no", "yes"])
+    0
+    """
+    names = [str(name) for name in getattr(costs, "columns", ())]
+    classes = [str(name) for name in class_names or ()]
+    return names.index(classes[1]) if len(names) == 2 and sorted(names) == sorted(classes) else 1
 
 
 def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector | None:

@@ -11,7 +11,7 @@ from refocal._arrays import Indices, Vector, to_numpy
 from refocal._groups import as_groups
 from refocal.decide.actions import ABSTAIN, DecidedRows, decide_rows
 from refocal.decide.cost_intervals import cost_moments, excess_variance, interval_of_costs
-from refocal.decide.costs import check_abstain, check_costs, class_names_of
+from refocal.decide.costs import check_abstain, check_costs, class_names_of, positive_action
 from refocal.decide.groups import GroupDecisions, decisions_by_group
 from refocal.metrics.inputs import check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, interval_of_share, number_of
@@ -75,7 +75,8 @@ def evaluate_decisions(
     function = "evaluate_decisions"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
-    table = check_costs(costs, rows.n_classes, function, class_names_of(y_true, probabilities))
+    class_names = class_names_of(y_true, probabilities)
+    table = check_costs(costs, rows.n_classes, function, class_names)
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
     price = check_abstain(abstain, shape, function)
     if price is not None and price.ndim and sample_weight is not None:
@@ -114,7 +115,9 @@ def evaluate_decisions(
         error=error,
         fixed_action=best,
         fixed_cost=fixed_costs[best],
-        groups=decisions_by_group(rows, decided.action, table.shape[1], cost_of, columns, level),
+        groups=decisions_by_group(
+            rows, decided.action, table.shape[1], positive_action(costs, class_names), cost_of, columns, level
+        ),
     )
 
 

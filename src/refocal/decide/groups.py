@@ -20,8 +20,9 @@ __all__ = ["GroupDecisions"]
 class GroupDecisions:
     """The decisions in one group. The intervals of all measures and groups of a report hold together.
 
-    The four rates are those of two classes and two actions, the second of which is the positive one: None for others,
-    and where no row of the group can say something about them.
+    The four rates are those of two classes and two actions, the second of which is the positive one, unless the columns
+    of a data frame of costs are called as the classes: None for others, and where no row of the group can say something
+    about them.
 
     >>> from refocal.decide import evaluate_decisions
     >>> y, p, region = [0, 1, 1, 0], [0.1, 0.8, 0.4, 0.6], ["north", "north", "south", "south"]
@@ -53,12 +54,18 @@ CostOfRows = Callable[[Indices, float], tuple[Interval, float]]
 
 
 def decisions_by_group(
-    rows: Predictions, action: Indices, n_actions: int, cost_of: CostOfRows, groups: Groups, level: float
+    rows: Predictions,
+    action: Indices,
+    n_actions: int,
+    positive: int,
+    cost_of: CostOfRows,
+    groups: Groups,
+    level: float,
 ) -> list[GroupDecisions]:
     """Every group of every column, in the order of their names.
 
-    An action of -1, ABSTAIN, is none. Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1,
-    for which those of shares are exact.
+    An action of -1, ABSTAIN, is none; `positive` is the positive one of two. Each of m intervals has the level to the
+    power of 1/m (Šidák 1967), close to 1, for which those of shares are exact.
     """
     members: dict[tuple[str, str], Indices] = {}
     for column, names in groups.items():
@@ -71,7 +78,7 @@ def decisions_by_group(
     for (column, name), of_group in members.items():
         happened = rows.labels[of_group] == 1
         action_of_group = action[of_group]
-        selected = action_of_group == 1
+        selected = action_of_group == positive
 
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
@@ -92,7 +99,7 @@ def decisions_by_group(
                 automated=automated,
                 selection_rate=share(selected, everyone) if is_two else None,
                 false_positive_rate=share(selected, ~happened) if is_two else None,
-                false_negative_rate=share(action_of_group == 0, happened) if is_two else None,
+                false_negative_rate=share(decided & ~selected, happened) if is_two else None,
                 ppv=share(happened, selected) if is_two else None,
             )
         )

@@ -310,13 +310,14 @@ INLINE void store(V *e, int64_t n, real *out, int64_t stride, int rows) {
         for (int r = 0; r < rows; r++) out[r * stride + j] = e[j][r];
 }
 
-/* The probabilities of every row, or their logarithms, into out; found: the bits of `look` over all rows, and LOST. */
+/* The probabilities of every row, or their logarithms, into out; found: the bits of `look` over all rows, and LOST,
+   which also says that there was no memory for a few rows, and nothing is in out. */
 INLINE void apply_chain(const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, int64_t is_log,
                         void *out, int64_t out_stride, int64_t *found) {
     const int64_t n = data->n_classes, is_mixture = n_steps > 0 && steps[3 * n_steps - 3] == MEMBER;
     V *scratch = aligned_alloc(64, (4 * n * sizeof(V) + 63) / 64 * 64);
     V *d = scratch, *e = d + n, *more = e + n, *sum = more + n;
-    *found = scratch == NULL ? NOT_NUMBERS : 0;
+    *found = scratch == NULL ? LOST : 0;
     for (int64_t i = 0; scratch != NULL && i < data->n_rows; i += LANES) {
         gather(data, data->logits, i, d);
         I bad;

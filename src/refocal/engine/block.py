@@ -65,6 +65,9 @@ class Tops(NamedTuple):
 class Block(Dataset):
     """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
 
+    `logits` are scores whose softmax is the prediction: those of a network, or what the first steps of a chain made of
+    them.
+
     Only evaluations and `GroupCalibration` look at `groups`, columns of names that rows belong to; only evaluations at
     `clusters`, the numbers of the clusters of rows that are not independent.
 

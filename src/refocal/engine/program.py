@@ -45,7 +45,7 @@ class Findings(IntFlag):
     NOT_PROBABILITIES = 2
     """A row has a negative number, or a sum other than 1, so that the logits are no probabilities."""
     LOST = 4
-    """A logarithm was asked of a probability too small for its digits."""
+    """A logarithm was asked of a probability too small for its digits, or there was no memory to compute in."""
 
 
 @dataclass(frozen=True)

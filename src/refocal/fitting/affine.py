@@ -41,9 +41,6 @@ from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
 
-# The scalings of calibrators/scaling.py do not divide fewer rows than this into folds. The default has its own limit.
-MIN_ROWS = 100
-
 Shape = Literal["temperature", "vector", "matrix"]
 
 
@@ -276,17 +273,16 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
     return z
 
 
-def as_features(block: Block, rows: Any, key: FeatureKey) -> Block:
-    """Some rows of a block with their features z in the place of logits, which `fit_affine` does not ask for then.
+def take_with_features(block: Block, rows: Any, key: FeatureKey) -> Block:
+    """Some rows of a block, with those of its features z: z is computed once for all rows.
 
-    z is computed once for all rows. On a GPU, where every pass computes it again, the logits stay.
+    On a GPU every pass computes z again.
     """
-    if block.on_gpu:
-        return block.take(rows)
-    z = Features(key.kind, key.temperature).of(block)
-    z = z[rows] if isinstance(rows, slice) else np.take(z, rows, axis=0)  # in a fifth of the time of an index
-    selected = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
-    key.store(selected, z)
+    selected = block.take(rows)
+    if not block.on_gpu:
+        z = Features(key.kind, key.temperature).of(block)
+        z = z[rows] if isinstance(rows, slice) else np.take(z, rows, axis=0)  # in a fifth of the time of an index
+        key.store(selected, z)
     return selected
 
 
@@ -297,8 +293,9 @@ def _vector_sums(z: Features, block: Block, parameters: Vector, exact: bool, wit
     """
     weights_and_intercept = parameters + np.repeat([1.0, 0.0], block.n_classes)
     if not block.on_gpu:
-        rows = Block(z.of(block), block.labels, block.weight)
-        return rows.sums("vector", weights_and_intercept, rough=not exact) / z.total_weight
+        # The pass scales the scores of a block: here the features.
+        of_features = Block(z.of(block), block.labels, block.weight)
+        return of_features.sums("vector", weights_and_intercept, rough=not exact) / z.total_weight
 
     def by_arrays(stride: int) -> Vector:
         """The same by array functions, from every `stride`-th row."""
@@ -455,10 +452,10 @@ class _Split(NamedTuple):
 
 
 def _splits(rows: Block, fold: Indices, shared: FeatureKey | None) -> Iterator[_Split]:
-    """The splits of the rows into each fold and all others; as features where all fits share these."""
+    """The splits of the rows into each fold and all others; with their features where all fits share these."""
 
     def select(block: Block, selection: Any) -> Block:
-        return block.take(selection) if shared is None else as_features(block, selection, shared)
+        return block.take(selection) if shared is None else take_with_features(block, selection, shared)
 
     # With the rows twice, one fold after the other, all folds but one are a slice, which is no copy.
     order = np.argsort(fold.astype(np.uint16), kind="stable")

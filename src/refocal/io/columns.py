@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._validation import INPUTS, SUM_TOLERANCE, check_option
-from refocal.errors import FormatError, Remedy
+from refocal.errors import FormatError, ParameterError, Remedy
 from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
@@ -94,6 +94,9 @@ class Query:
     def __post_init__(self) -> None:
         if self.input is not None:
             check_option(self.input, INPUTS, "input", self.function)
+        if self.values is not None and not isinstance(self.values, str):
+            expected = "a text: a name, a pattern, or several with commas between them"
+            raise ParameterError("values", self.function, expected=expected, got=repr(self.values))
 
     def with_clusters(self, name: str | None) -> Query:
         """The same with a column of clusters, which is read as those of groups are."""

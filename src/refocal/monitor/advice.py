@@ -71,7 +71,7 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     if window is None:
         return None
     z_mean = _z(chosen, MEAN, independent=independent)
-    if independent:
+    if not any(MEAN in period.sums for period in chosen):  # in files from before independent rows had sums
         z_mean = -window.bias.value / max(window.bias.standard_error, 1e-12)
     z_slope = _z(chosen, SLOPE, independent=independent)
     threshold = _threshold(level, len(chosen), independent=independent)

@@ -60,11 +60,17 @@ def read_rows(
     groups: Any = None,
     clusters: Any = None,
     source: Origin | None = None,
+    several_axes: bool = False,
 ) -> Predictions:
-    """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments."""
+    """Checked rows; options are those of `Predictions.from_logits`, and `names` what a caller calls its arguments.
+
+    `several_axes` as for `aligned`.
+    """
     if renormalise and kind != "probabilities":
         raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
-    rows = aligned(values, labels, weight, names, function, ignore_index=ignore_index, kind=kind)
+    rows = aligned(
+        values, labels, weight, names, function, ignore_index=ignore_index, kind=kind, several_axes=several_axes
+    )
     has_one_column = rows.scores.ndim == 1
     scores = read_scores(
         rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
@@ -250,11 +256,12 @@ def aligned(
     ignore_index: IgnoreIndex = None,
     kind: str = "logits",
     classes_last: bool = False,
+    several_axes: bool = False,
 ) -> Aligned:
     """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
 
     Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there.
+    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
@@ -265,6 +272,9 @@ def aligned(
     if has_label_each:
         check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
+    if kind == "log-odds" and scores.ndim != 1 and not several_axes:
+        expected = "one-dimensional, one number per row, with at least one row"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
     _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
@@ -293,10 +303,8 @@ def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: 
 
 
 def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:
+    """Labels of the shape of the rows of scores."""
     given = tuple(scores.shape)
-    if kind == "log-odds" and names.labels == "labels" and len(given) != 1:
-        expected = "one-dimensional, one number per row, with at least one row"
-        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
     if len(given) == 1 and len(shape) == 2 and shape[1] > 1:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")

@@ -252,6 +252,17 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
+    def columns_by_number_at_end(self) -> dict[LabelKey, int]:
+        """The column of each number that a name ends in, where all are one word and a number, as c1 and c2; else none.
+
+        The word may be a part of the names or a word for columns, so that these numbers are not names themselves.
+        """
+        ends = [re.fullmatch(r"(.*[^\d.])(\d+)", str(name)) for name in self.names or ()]
+        words = {end.group(1) for end in ends if end is not None}
+        if None in ends or len(words) != 1:
+            return {}
+        return {int(end.group(2)): i for i, end in enumerate(ends) if end is not None}
+
     @property
     def needs_distinct(self) -> bool:
         """Whether labels of all rows must be known before those of any can be read.
@@ -261,9 +272,17 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
+        at_end = self.columns_by_number_at_end()
+        if self.first_label is None and any(at_end.get(number, i) != i for i, number in enumerate(numbers)):
+            return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
         return not in_place and any(number in known for number in numbers)
+
+    def are_column_numbers(self, distinct: Iterable[Any]) -> bool:
+        """Whether all of these labels are numbers of columns, counted from 0."""
+        by_number = LabelMap(self.n_classes, None)
+        return all(by_number.column(label) >= 0 for label in distinct)
 
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
@@ -284,6 +303,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
+            at_end = self.columns_by_number_at_end()
+            if keys <= at_end.keys() and any(at_end[key] != by_number.column(key) for key in keys):
+                raise self._numbered(keys)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -318,6 +340,16 @@ class LabelRule:
         expected = f"between {first} and {first + self.n_classes - 1}{marks}"
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
+
+    def _numbered(self, keys: Collection[LabelKey]) -> LabelError:
+        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
+        by_number = LabelMap(self.n_classes, None)
+        at_end = self.columns_by_number_at_end()
+        key = next(key for key in sorted(keys, key=str) if at_end[key] != by_number.column(key))
+        names = self.names or ()
+        expected = f"plainly names ({listed(names)}) or plainly column numbers"
+        readings = f"{key!r}: {names[at_end[key]]!r} by its number, {names[by_number.column(key)]!r} counted from 0"
+        return self._error(expected, readings, Remedy.FIRST_LABEL)
 
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
@@ -376,8 +408,8 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if rule.names is None and rule.sorts:
         values = to_numpy(labels)
         dtype = None if values.dtype.kind == "O" else values.dtype
-        classes = sorted_classes(distinct, raw.categories, rule, dtype)
-        if classes is not None:
+        if not rule.are_column_numbers(distinct):
+            classes = sorted_classes(distinct, raw.categories, rule, dtype)
             label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
             return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
@@ -473,22 +505,31 @@ def used_categories(
 
 def sorted_classes(
     distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule, dtype: Any = None
-) -> NDArray[Any] | None:
-    """The classes of columns without names, in sorted order, as many as there are distinct labels or categories.
+) -> NDArray[Any]:
+    """The classes of columns without names, which labels that are not all column numbers name in sorted order.
 
-    They are of the type of the labels, `dtype`. None where the labels are column numbers. Integers may be names too,
-    such as -1 and 1, unless all those that are no column numbers are values that usually mark rows without a label.
+    There are as many as distinct labels or categories, of the type of the labels, `dtype`.
     """
     keys = [label_key(label) for label in distinct]
-    by_number = LabelMap(rule.n_classes, None)
-    outside = [key for key in keys if by_number.column(key) < 0]
-    if not outside:
-        return None
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)
+    _check_names_of_columns(distinct, keys, rule)
+    if all(isinstance(label, str) for label in distinct) and all(isinstance(key, int) for key in keys):
+        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))  # text of numbers: 9 before 10
+    return np.array(distinct, dtype=dtype)
+
+
+def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: LabelRule) -> None:
+    """Labels of one kind, as many different ones as columns.
+
+    Integers may be names too, such as -1 and 1, unless all those that are no column numbers are values that usually
+    mark rows without a label.
+    """
+    by_number = LabelMap(rule.n_classes, None)
+    outside = {key for key in keys if by_number.column(key) < 0}
     whole = sorted(key for key in keys if isinstance(key, int))
-    has_marks = len(outside) < len(keys) and {*outside} <= {*IGNORED} and whole != [-1, 1]
+    has_marks = len(outside) < len(keys) and outside <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
         raise rule.outside(whole[0], whole[-1])
     kinds = {isinstance(label, str) for label in distinct}
@@ -504,9 +545,6 @@ def sorted_classes(
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-    if True in kinds and all(isinstance(key, int) for key in keys):  # text of numbers: 9 before 10
-        distinct = sorted(distinct, key=lambda label: int(label_key(label) or 0))
-    return np.array(distinct, dtype=dtype)
 
 
 def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:

@@ -363,10 +363,26 @@ class Predictions(CheckedRows):
         confidence, correct = self.confidence()
         return probability_rows(correct.astype(np.int64), confidence, self.weight, clusters=self.clusters)
 
+    @property
+    def _measured(self) -> Predictions:
+        """The rows as the functions below read them: of probabilities, of two classes that of class 1."""
+        if self.input == "probabilities" and (self.binary or self.n_classes > 2):
+            return self
+        return self._probabilities
+
+    @cached_property
+    def _probabilities(self) -> Predictions:
+        return self.as_probabilities()
+
     def event(self, label: int) -> tuple[Vector, Flags]:
-        """The probability of class `label` in each row, and whether it occurred."""
-        p = unit(self.values if self.binary else self.values[:, label])
-        return (1.0 - p if self.binary and label == 0 else p), self.labels == label
+        """The probability of class `label` in each row, and whether it occurred.
+
+        >>> Predictions.from_log_odds([0.0, 3.0], [0, 1]).event(1)[0].round(2).tolist()
+        [0.5, 0.95]
+        """
+        rows = self._measured
+        p = unit(rows.values if rows.binary else rows.values[:, label])
+        return (1.0 - p if rows.binary and label == 0 else p), self.labels == label
 
     @cached_property
     def labels_on_device(self) -> Array:
@@ -375,35 +391,38 @@ class Predictions(CheckedRows):
 
     def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
         """`event` of rising classes, on a GPU where these are; columns are read together as fast as one alone."""
-        if self.binary:
-            yield from map(self.event, labels)
+        rows = self._measured
+        if rows.binary:
+            yield from map(rows.event, labels)
             return
-        if on_gpu(self.values):
+        if on_gpu(rows.values):
             for label in labels:
-                yield self.values[:, label], self.labels_on_device == label
+                yield rows.values[:, label], rows.labels_on_device == label
             return
         n_columns = 16  # classes read together: as many as share the bytes that memory delivers at once
         for first, some in groupby(labels, key=lambda label: label - label % n_columns):
-            table = unit(self.values[:, first : first + n_columns].T)
+            table = unit(rows.values[:, first : first + n_columns].T)
             for label in some:
                 yield table[label - first], self.labels == label
 
     def confidence_on_device(self) -> tuple[Array, Array]:
         """As `confidence`, on the device of the probabilities."""
-        if not on_gpu(self.values) or self.binary:
-            return self.confidence()
-        confidence, predicted = self.values.max(-1)
-        return confidence, predicted == self.labels_on_device
+        rows = self._measured
+        if not on_gpu(rows.values) or rows.binary:
+            return rows.confidence()
+        confidence, predicted = rows.values.max(-1)
+        return confidence, predicted == rows.labels_on_device
 
     @cached_property
     def top(self) -> tuple[Vector, Flags, Indices]:
         """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
-        if self.binary:
-            p = unit(self.values)
+        rows = self._measured
+        if rows.binary:
+            p = unit(rows.values)
             predicted = (p > 0.5).astype(np.int64)
             return np.maximum(p, 1.0 - p), predicted == self.labels, predicted
-        index = namespace(self.values).argmax(self.values, axis=1)
-        confidence = unit(take_label(self.values, index))
+        index = namespace(rows.values).argmax(rows.values, axis=1)
+        confidence = unit(take_label(rows.values, index))
         predicted = to_numpy(index).astype(np.int64, copy=False)
         return confidence, predicted == self.labels, predicted
 
@@ -411,18 +430,24 @@ class Predictions(CheckedRows):
     def ranking(self) -> Vector:
         """The largest probability of each row as rows are ordered by it: equal where but for rounding it is.
 
-        >>> rows = Predictions.from_probabilities([0.07, 0.93], [0, 1]).as_probabilities()
+        >>> rows = Predictions.from_probabilities([0.07, 0.93], [0, 1])
         >>> rows.top[0].tolist(), rows.ranking.tolist()
         ([0.9299999999999999, 0.93], [0.93, 0.93])
         """
-        confidence, _, _ = self.top
-        return _with_ties(unit(self.values), confidence) if self.binary else confidence
+        rows = self._measured
+        confidence, _, _ = rows.top
+        return _with_ties(unit(rows.values), confidence) if rows.binary else confidence
 
     def confidence(self) -> tuple[Vector, Flags]:
-        """What calibration is measured on: class 1 of two, else the top class."""
-        if self.binary:
-            return self.event(1)
-        return self.top[:2]
+        """What calibration is measured on, and whether it came true: the probability of class 1 of two, or the largest.
+
+        >>> Predictions.from_logits([[2.0, 0.0, 1.0]], [0]).confidence()[0].round(3)
+        array([0.665])
+        """
+        rows = self._measured
+        if rows.binary:
+            return rows.event(1)
+        return rows.top[:2]
 
 
 def probability_rows(

@@ -145,11 +145,10 @@ class RowReader:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source)
-        if rule.names is None and rule.sorts:
+        if rule.names is None and rule.sorts and not rule.are_column_numbers(labels):
             classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
-            if classes is not None:
-                columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
-                return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
+            columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
+            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
         return replace(self, label_map=rule.decide(labels))
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:

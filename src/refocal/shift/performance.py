@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
-from refocal.errors import ShapeError
+from refocal.calibrators.class_order import named_classes
+from refocal.decide.costs import check_costs
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.rows import log_probabilities, weight_of_unlabelled
@@ -68,7 +69,7 @@ def estimate_performance(
     rows : array, data frame or Predictions
         As `predict_proba` takes them; labels of Predictions are not looked at, and their weights count.
     costs : array (C, actions), optional
-        The cost of each action for each class.
+        The cost of each action for each class, as for `decide.best_actions`.
     level : float
         Of the intervals.
     seed : int
@@ -90,7 +91,15 @@ def estimate_performance(
     log_p = log_probabilities(calibrator, rows, "estimate_performance")
     n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
     weight = weight_of_unlabelled(rows, "estimate_performance")
-    return performance_of(log_p, n_fit, costs, level, seed, weight=weight)
+    table = table_of_costs(costs, calibrator, "estimate_performance")
+    return performance_of(log_p, n_fit, table, level, seed, weight=weight)
+
+
+def table_of_costs(costs: Any, calibrator: Calibrator, function: str) -> Matrix | None:
+    """The costs with a row for each class of a calibrator, in its order; None where none are given."""
+    if costs is None:
+        return None
+    return check_costs(costs, len(calibrator.classes_), function, named_classes(calibrator))
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Belief:
 def performance_of(
     log_p: Matrix,
     n_fit: float,
-    costs: Any,
+    table: Matrix | None,
     level: float,
     seed: int,
     belief: Belief | None = None,
@@ -120,10 +129,6 @@ def performance_of(
     count = np.ones(n) if weight is None else weight
     share = count / count.sum()
     p = np.exp(log_p)
-    table = None if costs is None else np.asarray(costs, dtype=np.float64)
-    if table is not None and (table.ndim != 2 or len(table) != n_classes):
-        expected = f"of shape ({n_classes}, actions), a row for each class"
-        raise ShapeError("costs", "estimate_performance", expected=expected, got=f"shape {table.shape}")
     if belief is None:
         belief = _belief_of_calibration(log_p, count, n_fit, rng)
     predicted = p.argmax(axis=1)

@@ -34,7 +34,7 @@ from refocal.shift.likelihood import (
     likely_shares,
     share_evidence,
 )
-from refocal.shift.performance import Belief, Performance, performance_of
+from refocal.shift.performance import Belief, Performance, performance_of, table_of_costs
 from refocal.shift.rows import (
     check_changeable,
     followed_by,
@@ -115,7 +115,8 @@ def adapt(
         The shares that the probabilities stand for, their mean over the rows of the fit; by default those of
         `fit_rows`, or what the calibrator knows.
     costs : array, optional
-        The cost of each action (columns) for each class (rows): the expected cost is in the result.
+        The cost of each action (columns) for each class (rows), as for `decide.best_actions`: the result has what is
+        expected.
     level : float
         Of the intervals.
     force : bool
@@ -141,7 +142,7 @@ def adapt(
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     known = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
-    request = _Request(function, costs, level, seed)
+    request = _Request(function, table_of_costs(costs, calibrator, function), level, seed)
     if shares is not None:
         new = _as_shares(shares, "shares", calibrator, function)
         return _adapt_to_known(calibrator, rows, known, new, request)
@@ -157,7 +158,7 @@ class _Request:
 
     function: str
     """As errors and warnings call it."""
-    costs: Any
+    costs: Matrix | None
     level: float
     seed: int
 

@@ -107,3 +107,9 @@ def test_rows_it_does_not_apply_to_are_left_to_others():
     assert not column_bins.can_count(probability_rows(y, p), 15, "uniform")
     assert not column_bins.can_count(probability_rows(y, p.numpy()), 15, "quantile")
     assert not column_bins.can_count(probability_rows(y, p), column_bins.MOST_BINS + 1, "quantile")
+
+
+def test_a_cell_can_hold_the_last_bits_and_the_number_of_all_rows():
+    highest = column_bins.MOST_ROWS * (column_bins.ONE_ROW + column_bins.LOW_VALUES - 1)
+    assert highest <= np.iinfo(np.int64).max
+    assert column_bins.MOST_ROWS * (column_bins.LOW_VALUES - 1) < column_bins.ONE_ROW

@@ -40,7 +40,6 @@ class Method(NamedTuple):
 
 
 BY_ECE = {"objective": "ece"}
-BY_LOG_LOSS = {"objective": "nll"}
 KEPT = {"order_preserving": True}
 BOTH: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
@@ -53,7 +52,7 @@ NAMED = {
     "ts-ece": Method("temperature scaling by ECE", "TemperatureScaling", BY_ECE, usual=False, **BOTH),
     "focal": Method("focal calibration", "FocalCalibration", **BOTH),
     "fts": Method("focal temperature scaling", "FocalTemperatureScaling", **BOTH),
-    "fts-nll": Method("focal temperature scaling by log-loss", "FocalTemperatureScaling", BY_LOG_LOSS, **BOTH),
+    "fts-nll": Method("focal temperature scaling by log-loss", "FocalTemperatureScaling", {"objective": "nll"}, **BOTH),
     "fts-ece": Method("focal temperature scaling by ECE", "FocalTemperatureScaling", BY_ECE, usual=False, **BOTH),
     "vs": Method("vector scaling", "VectorScaling", usual=False, in_blocks=True),
     "ms": Method("matrix scaling", "MatrixScaling", usual=False, in_blocks=True),

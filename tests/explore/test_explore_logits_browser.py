@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -13,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from helpers import draw_logits, wait_until
 from refocal.explore import N_ROWS
-from refocal.io import load_sample
+from refocal.io import load_sample, read
 from refocal.maps import focal_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces
@@ -117,12 +118,48 @@ def test_files_are_read_in_the_page(browser, explorer, tmp_path, kind):
     assert_measured(driver, focal_temperature(logits.astype(np.float64), 0.0, 1.0), labels)
 
 
+def test_columns_and_labels_of_a_table_are_those_that_python_reads(browser, explorer, tmp_path):
+    logits, labels = draw_logits(200, 3)
+    p = np.exp(focal_temperature(logits, 0.0, 1.0))
+    names = np.array(["cat", "dog", "owl"])
+    by_name = names[labels]
+    some = labels < 2
+    frames = {
+        "ids": pd.DataFrame(logits, columns=names).assign(label=by_name, id=range(200), text="x"),
+        "shuffled": pd.DataFrame(logits, columns=["logit_2", "logit_0", "logit_1"]).assign(label=(labels + 2) % 3),
+        "numbered": pd.DataFrame(logits, columns=["1", "2", "3"])[some].assign(label=labels[some] + 1),
+        "beginning": pd.DataFrame(logits, columns=["class_1", "class_2", "class_3"])[some].assign(
+            label=labels[some] + 1
+        ),
+        "p": pd.DataFrame(p, columns=["p_cat", "p_dog", "p_owl"]).assign(age=30.5, label=by_name),
+        "prob": pd.DataFrame(p, columns=["prob_cat", "prob_dog", "prob_owl"]).assign(label=labels.astype(float)),
+    }
+    driver = browser(explorer)
+    for kind, frame in frames.items():
+        path = tmp_path / f"{kind}.csv"
+        frame[frame.columns[::-1]].to_csv(path, index=False)
+        rows = read(path)
+        log_p = np.log(rows.values) if rows.input == "probabilities" else focal_temperature(rows.values, 0.0, 1.0)
+        assert send(driver, path) == ""
+        assert f"{len(frame)} rows, 3 classes" in driver.find_element(By.ID, "data-about").text
+        assert_measured(driver, log_p, rows.labels)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a,b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
-        ("a,b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
+        ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
         ("a,label\n1,0\n", "a column for each class"),
+        ("a,b,c\n1.5,2,1\n0.3,0.7,0\n", "a column label"),
+        ("a,b,label\n1.5,,a\n0.3,0.7,b\n", "Line 2 does not hold 2 numbers and a label"),
+        ("a,b,label\n1.5,2,a,3\n0.3,0.7,b\n", "Line 2 has 4 of 3 cells"),
+        ("a,a,label\n1.5,2,a\n0.3,0.7,a\n", "Two columns have the same name"),
+        ("a,b,age,label\n1.5,2,3.5,a\n0.3,0.7,2.5,b\n", "Which of the columns a, b, age are classes?"),
+        ("1,2,3,label\n1.5,2,3.5,1\n0.3,0.7,2.5,0\n", "The label of row 1 must be one of 1, 2, 3. Got 0 instead."),
+        ("a,b,label\n0.9,0.1,a\n0.3,0.7,b\n", "look like probabilities"),
+        ("p_a,p_b,label\n0.9,0.2,a\n0.3,0.7,b\n", "The probabilities of row 0 must be at least 0 and sum to 1"),
+        ("p_a,p_b,logit_a,logit_b,label\n0.9,0.1,1,2,a\n", "leave one kind of scores"),
     ],
 )
 def test_a_wrong_file_is_explained(browser, explorer, tmp_path, content, message):

@@ -58,7 +58,8 @@ class RidgeScaling(CrossFitted):
         dataset.start()
         rows = affine.usable_rows(dataset, keep_on_gpu=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
-        undivided = not rows.in_memory or rows.n_rows < max(affine.MIN_ROWS, self.n_folds)
+        fewest_rows = 100  # that are divided into folds; the default has its own limit
+        undivided = not rows.in_memory or rows.n_rows < max(fewest_rows, self.n_folds)
         # A matrix with more entries for each row is fitted at strength 1 without a choice, which would take minutes.
         max_entries = 20
         large = self._matrix and rows.n_classes**2 > max_entries * rows.n_rows

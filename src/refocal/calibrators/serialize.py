@@ -32,10 +32,9 @@ from refocal.rows.labels import in_order_of_classes
 FORMAT = "refocal-calibrator"
 VERSION = 2
 MAX_BYTES = 64 << 20
-# The types of a setting whose default is None, which stands for a number or several; and words in place of numbers.
+# The types of a setting whose default is None, which stands for a number or several.
 NUMBER = (int, float)
 NUMBERS: tuple[type, ...] = (NoneType, list, *NUMBER)
-OPTIONS = {"input": INPUTS, "class_weight": ("fit",)}
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -212,7 +211,8 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
             if check is not None:
                 check(value, name, method.__name__)
             elif name == "input" or not is_alike:
-                check_option(value, OPTIONS.get(name, ()), name, method.__name__)
+                words = {"input": INPUTS, "class_weight": ("fit",)}
+                check_option(value, words.get(name, ()), name, method.__name__)
         except ParameterError as error:
             raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.") from error
     return parameters

@@ -25,12 +25,6 @@ class ExitCode(IntEnum):
     STOPPED = 130
 
 
-# What the Python interface calls by its own names is called by its option here.
-ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-ARGUMENTS["other"] = "--merge"
-ALIKE = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective output
-          positive_label report require sample state"""
-ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in ALIKE.split()}
 # What stands for characters that the encoding of the output lacks, as that of files on Windows; others are escaped.
 PLAIN = {"−": "-", "–": "-", "→": "->", "…": "...", "≤": "<=", "≥": ">=", "γ": "gamma"}
 REMEDIES = {
@@ -155,13 +149,31 @@ def explained(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'file'}: {error.strerror}."
     if isinstance(error, InputError):  # without the name of the Python function
-        name = ARGUMENTS.get(error.argument, f"'{error.argument}'")
+        name = _option_of(error.argument)
         text = f"{name} must be {error.expected}. Got {error.got} instead."
     elif isinstance(error, (FormatError, InputWarning)):
         text = error.text
     else:
         return str(error)
     return text if error.remedy is None else f"{text} {REMEDIES[error.remedy]}"
+
+
+def _option_of(argument: str) -> str:
+    """What an argument of the Python interface is called here: by its option, or else by its own name."""
+    options = {
+        "y": "'labels'",
+        "nll_tolerance": "--tolerance",
+        "methods": "--method",
+        "n_resamples": "--resamples",
+        "other": "--merge",
+    }
+    called_alike = {
+        "abstain", "alpha", "class_weight", "costs", "coverage", "false_negative", "false_positive", "gamma", "method",
+        "objective", "output", "positive_label", "report", "require", "sample", "state",
+    }  # fmt: skip
+    if argument in called_alike:
+        return f"--{argument.replace('_', '-')}"
+    return options.get(argument, f"'{argument}'")
 
 
 def _say(program: str, text: str, code: int) -> int:

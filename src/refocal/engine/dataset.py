@@ -27,9 +27,6 @@ FEWEST_SAMPLE_ROWS = 600
 FINE_BINS = 5
 """`condensed` rows have 2⁵ bins an octave for Newton's method, which gives six digits of the log-loss."""
 
-COARSE_BINS = 3
-"""They have 2³ bins an octave for the table of a grid, which gives four or five digits."""
-
 
 class Dataset(ABC):
     """Rows of logits with labels and weights, in blocks: a fit takes a few passes over them.

@@ -37,12 +37,13 @@ from refocal.evaluate.provenance import (
     same_rows,
     surface_of,
 )
-from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, ONE_ERROR, holm, statement_levels
+from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, holm, statement_levels
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
+from refocal.metrics.influence import two_sided_p_value
 from refocal.metrics.inputs import check_level
 from refocal.metrics.record import Metric
 from refocal.metrics.two_classes import BiasSummary
@@ -451,9 +452,11 @@ def recommended(
                 ties.append(name)
         return ties
 
+    one_error = two_sided_p_value(1.0)  # of a difference that is as large as its standard error
+
     def is_lower(name: str) -> bool:
         difference = results[name].summaries["log_loss"].minus(results[NONE].summaries["log_loss"], level=level)
-        return difference is not None and difference.difference < 0.0 and difference.p_value < ONE_ERROR
+        return difference is not None and difference.difference < 0.0 and difference.p_value < one_error
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]

@@ -40,9 +40,6 @@ from refocal.metrics.influence import two_sided_p_value
 
 TestedT = TypeVar("TestedT", bound=Hashable)
 
-ONE_ERROR = two_sided_p_value(1.0)
-"""The p-value of a difference that is as large as its standard error."""
-
 FEWEST_ROWS_TO_RECOMMEND = 100
 """The tests rest on means of differences being normal, which those of fewer test rows are not."""
 SQUARED_ECE = "squared_ece"

@@ -61,24 +61,64 @@ const files = (() => {
     return { rows, labels: [...labels.of.values], probabilities: values.name === "probabilities" };
   }
 
+  // What a label or a name is compared by: whole numbers are the same however they are written, as 2 and 2.0.
+  const key = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(text)) : text);
+  // Beginnings of names that say that columns are scores, of which p_ and prob_ say that they are probabilities.
+  const SCORES = /^(logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class)([_.: ]|(?=\d+$))/i;
+
+  // Which columns are classes, by the rules of refocal.io: {places, names, probabilities}.
+  function classColumns(heads, table, labels) {
+    const places = [...heads.keys()];
+    const beginnings = places.map((j) => SCORES.exec(heads[j])?.[0]);
+    const alike = places.filter((j) => beginnings[j] !== undefined && beginnings.filter((other) => other === beginnings[j]).length > 1);
+    if (alike.length) {
+      const start = beginnings[alike[0]];
+      if (alike.some((j) => beginnings[j] !== start)) fail(`The columns begin with ${[...new Set(alike.map((j) => beginnings[j]))].join(" and ")}; leave one kind of scores in the file.`);
+      return { places: alike, names: alike.map((j) => heads[j].slice(start.length)), probabilities: /^p/i.test(start) };
+    }
+    const known = new Set(labels.map(key));
+    const called = places.filter((j) => known.has(key(heads[j])) || /^\d+$/.test(heads[j]));
+    const isOther = (j) => table.every((row) => !(Number(row[j]) % 1)); // text, whole numbers: as ids and ages are
+    const counted = known.size === places.length && places.every((j) => known.has(String(j)));
+    const chosen = called.length > 1 && places.every((j) => called.includes(j) || isOther(j)) ? called : counted ? places : null;
+    if (!chosen) fail(`Which of the columns ${heads.join(", ")} are classes? Call them logit_cat, logit_dog, or p_cat, p_dog if they are probabilities.`);
+    return { places: chosen, names: chosen.map((j) => heads[j]), probabilities: false };
+  }
+
+  // Labels are names of columns, if all are; column numbers, if none is and all are whole numbers from 0.
+  function columnNumbers(labels, names) {
+    const column = new Map(names.map((name, j) => [key(name), j])), keys = labels.map(key);
+    const named = keys.filter((each) => column.has(each)).length;
+    if (named === keys.length) return keys.map((each) => column.get(each));
+    const odd = keys.findIndex((each) => !column.has(each) && (named > 0 || !Number.isInteger(Number(each))));
+    if (odd >= 0) fail(`The label of row ${odd} must be one of ${names.join(", ")}. Got ${labels[odd]} instead.`);
+    return keys.map(Number);
+  }
+
   function fromText(text, separator) {
     const lines = text.split(/\r?\n/).filter((line) => line.trim());
     const cells = (line) => line.split(separator).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
-    const heads = cells(lines[0] ?? "");
-    let last = heads.findIndex((head) => LABELS.includes(head.toLowerCase()));
-    if (last < 0) last = heads.length - 1;
-    const names = heads.filter((_, i) => i !== last);
-    if (names.length < 2 || lines.length < 2) fail("A text file needs a line of names, a column for each class and a column label.");
-    const rows = [], labels = [];
-    lines.slice(1).forEach((line, i) => {
-      const row = cells(line), label = row.splice(last, 1)[0], values = row.map(Number);
-      const named = names.findIndex((name) => name === label || name.replace(/^(logit|prob|class)_?/, "") === label);
-      const number = label !== "" && Number.isInteger(Number(label)) ? Number(label) : named;
-      if (values.length !== names.length || values.some(Number.isNaN)) fail(`Line ${i + 2} does not hold ${names.length} numbers and a label.`);
-      rows.push(values);
-      labels.push(number);
-    });
-    return { rows, labels, probabilities: false };
+    const heads = cells(lines[0] ?? ""), at = heads.findIndex((head) => LABELS.includes(head.toLowerCase()));
+    if (at < 0 || heads.length < 3 || lines.length < 2) fail("A text file needs a line of names, a column for each class and a column label.");
+    if (new Set(heads).size < heads.length) fail("Two columns have the same name.");
+    const table = lines.slice(1).map(cells);
+    const uneven = table.findIndex((row) => row.length !== heads.length);
+    if (uneven >= 0) fail(`Line ${uneven + 2} has ${table[uneven].length} of ${heads.length} cells.`);
+    const labels = table.map((row) => row.splice(at, 1)[0]);
+    heads.splice(at, 1);
+    const { places, names, probabilities } = classColumns(heads, table, labels);
+    const rows = table.map((row) => places.map((j) => (row[j] === "" ? NaN : Number(row[j]))));
+    const bad = rows.findIndex((row, i) => row.some(Number.isNaN) || labels[i] === "");
+    if (bad >= 0) fail(`Line ${bad + 2} does not hold ${names.length} numbers and a label.`);
+    return { rows, labels: columnNumbers(labels, names), probabilities };
+  }
+
+  // Scores must be of the kind that their names say.
+  function checkKind(rows, probabilities) {
+    const areProbabilities = (row) => row.every((p) => p >= 0 && p <= 1.001) && Math.abs(row.reduce((a, b) => a + b, 0) - 1) <= 1e-3;
+    const odd = rows.findIndex((row) => !areProbabilities(row));
+    if (probabilities && odd >= 0) fail(`The probabilities of row ${odd} must be at least 0 and sum to 1.`);
+    if (!probabilities && odd < 0) fail("All rows look like probabilities: call the columns p_cat, p_dog, or the array probabilities.");
   }
 
   async function read(file) {
@@ -89,6 +129,7 @@ const files = (() => {
     const odd = found.labels.findIndex((label) => !Number.isInteger(label) || label < 0 || label >= classes);
     if (odd >= 0) fail(`The label of row ${odd} must be a class from 0 to ${classes - 1}. Got ${found.labels[odd]} instead.`);
     if (found.rows.some((row) => row.some((v) => Number.isNaN(v) || v === Infinity))) fail("The logits must be free of NaN and +inf.");
+    checkKind(found.rows, found.probabilities);
     if (found.probabilities) found.rows = found.rows.map((row) => row.map((p) => Math.log(Math.max(p, 1e-16))));
     return { rows: found.rows, labels: found.labels, title: file.name };
   }

@@ -41,9 +41,6 @@ from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
 
-# The scalings of calibrators/scaling.py do not divide fewer rows than this into folds. The default has its own limit.
-MIN_ROWS = 100
-
 Shape = Literal["temperature", "vector", "matrix"]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.cache import CacheKey
-from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective, measure
 from refocal.fitting.solution import Surface
@@ -133,8 +132,8 @@ class _Scan:
         probabilities = np.empty((*shape, block.n_rows))
         gammas = tuple(self.gammas.tolist())
         correct = to_numpy(block.tops.correct)
-        # Condensed rows serve temperatures of up to six units.
-        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE_BINS)
+        # Condensed rows serve temperatures of up to six units; 2³ bins an octave give four or five digits.
+        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, fine=3)
         for k, node in enumerate(nodes):
             by_gamma = rows.predictions(gammas, math.exp(node), rough=not self._on_nodes)
             for i, predictions in enumerate(by_gamma):

@@ -17,7 +17,8 @@ from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
-from refocal.rows.labels import IgnoreIndex, check_targets
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import as_scores, column_names
 

@@ -29,11 +29,6 @@ from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
-IDS = re.compile(
-    r"(?i:(.*[_ .-])?(id|uid|uuid|guid|customer|client|user|patient|subject|person|account|household|document|image"
-    r"|session|device))|.*[a-z]I[dD]"
-)
-"""What columns of ids are called: customer_id, patient, userId."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +266,12 @@ class Table(Contents):
 
     def repeated_id(self, columns: Sequence[str]) -> str:
         """The first of some columns that is called as ids are and has a value in several of the first rows, or ''."""
-        names = [name for name in columns if IDS.fullmatch(name)]
+        # Such as customer_id, patient, userId.
+        called_as_ids = re.compile(
+            r"(?i:(.*[_ .-])?(id|uid|uuid|guid|customer|client|user|patient|subject|person|account|household|document"
+            r"|image|session|device))|.*[a-z]I[dD]"
+        )
+        names = [name for name in columns if called_as_ids.fullmatch(name)]
         n_rows = 100_000  # ids that repeat do so among as many rows
         values: dict[str, set[Any]] = {name: set() for name in names}
         n_known = dict.fromkeys(names, 0)

@@ -35,7 +35,7 @@ from refocal.monitor.advice import (
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
-from refocal.monitor.state import MonitorState
+from refocal.monitor.state import MonitorState, check_mergeable
 from refocal.monitor.waiting import (
     WAITING_SUFFIX,
     Waiting,
@@ -273,39 +273,17 @@ class CalibrationMonitor:
         function = "CalibrationMonitor.merge"
         if not isinstance(other, CalibrationMonitor):
             raise DataError("other", function, expected="a CalibrationMonitor", got=f"a {type(other).__name__}")
-        if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
-            expected = f"a monitor of {self.n_classes} classes"
-            raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
-        ours = ", ".join(self._order_of_classes(other))
-        theirs = ", ".join(other._order_of_classes(self))
-        if ours and theirs and ours != theirs:
-            raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
-        self._check_other_rows(other, function)
-        class_names = self.class_names or other.class_names
-        if class_names is not None and LabelRule(len(class_names), class_names).needs_distinct:
-            ways = {self.labels_by_name, other.labels_by_name}
-            if ways >= {True, False}:
-                expected = "a monitor whose labels were read in the same way"
-                got = "labels read by the names of columns in one and as column numbers in the other"
-                raise DataError("other", function, expected=expected, got=got)
+        check_mergeable(self._state(), other._state(), function)
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
-        if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
-            expected = "a monitor whose periods are of the same kind"
-            raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
-        if self.independent != other.independent and self._history.n_rows > 0:
-            expected = (
-                "a monitor of rows that are independent, as these" if self.independent else "one of whole periods"
-            )
-            raise DataError("other", function, expected=expected, got=f"independent={other.independent}")
         self._history.independent = other.independent
         self.merged |= other.merged | {other.id: other._history.n_rows}
         self._history.merge(other._history, self.alpha)
         self._history.alarms += [replace(alarm, monitor=alarm.monitor or other.id) for alarm in other.alarms]
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
-        self.class_names = class_names
+        self.class_names = self.class_names or other.class_names
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
         return self
@@ -397,7 +375,11 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, without predictions that wait: for two classes without groups less than 100 kB."""
-        state = MonitorState(
+        return self._state().to_dict()
+
+    def _state(self) -> MonitorState:
+        """All but the predictions that wait."""
+        return MonitorState(
             alpha=self.alpha,
             smallest_shift=self.smallest_shift,
             level=self.level,
@@ -410,7 +392,6 @@ class CalibrationMonitor:
             labels_by_name=self.labels_by_name,
             enough_labels=self.enough_labels,
         )
-        return state.to_dict()
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
@@ -479,21 +460,6 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
-    def _check_other_rows(self, other: CalibrationMonitor, function: str) -> None:
-        """Refuse a monitor some of whose rows this one has already."""
-        expected = "a monitor whose rows are not in this one"
-        if other.id == self.id:
-            raise DataError("other", function, expected=expected, got="the same monitor")
-        twice = sorted(({self.id} | self.merged.keys()) & ({other.id} | other.merged.keys()))
-        if not twice:
-            return
-        now = other._history.n_rows
-        if twice == [other.id]:
-            got = f"one that was merged when it had {self.merged[other.id]:,} labelled rows, and has {now:,} now"
-        else:
-            got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
-        raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
-
     def _of_predictions(
         self, rows: Predictions, labels: Any, function: str
     ) -> tuple[Predictions, tuple[str, ...] | None]:
@@ -537,13 +503,6 @@ class CalibrationMonitor:
             groups = {column: str(values[i]) for column, values in rows.groups.items()}
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
-
-    def _order_of_classes(self, other: CalibrationMonitor) -> tuple[str, ...]:
-        """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
-        if self.class_names is not None:
-            return self.class_names
-        counted = tuple(str(i) for i in range(self.n_classes or 0))
-        return counted if other.class_names is not None and {*other.class_names} == {*counted} else ()
 
     def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""

@@ -1,4 +1,4 @@
-"""What a monitor keeps in its file."""
+"""What a monitor keeps in its file, and what two of them must have in common to be merged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from refocal._json import build, without_format
-from refocal.errors import FormatError
+from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
+from refocal.rows.labels import LabelRule
 
 FORMAT = "refocal-monitor"
 VERSION = 2
@@ -55,6 +56,57 @@ class MonitorState:
         if not state.id and state.history.n_rows > 0:
             return replace(state, id=_id_of_content(values))
         return state
+
+
+def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> None:
+    """Refuse a monitor of other classes, labels or periods, or some of whose rows this one has already."""
+    if None not in (state.n_classes, other.n_classes) and state.n_classes != other.n_classes:
+        expected = f"a monitor of {state.n_classes} classes"
+        raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
+    ours = ", ".join(_order_of_classes(state, other))
+    theirs = ", ".join(_order_of_classes(other, state))
+    if ours and theirs and ours != theirs:
+        raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
+    _check_other_rows(state, other, function)
+    class_names = state.class_names or other.class_names
+    if class_names is not None and LabelRule(len(class_names), tuple(class_names)).needs_distinct:
+        ways = {state.labels_by_name, other.labels_by_name}
+        if ways >= {True, False}:
+            expected = "a monitor whose labels were read in the same way"
+            got = "labels read by the names of columns in one and as column numbers in the other"
+            raise DataError("other", function, expected=expected, got=got)
+    periods = (*state.history.periods, *other.history.periods)
+    if len({type(period.first) for period in periods}) > 1:
+        expected = "a monitor whose periods are of the same kind"
+        raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
+    is_independent = state.history.independent
+    if is_independent != other.history.independent and state.history.n_rows > 0:
+        expected = "a monitor of rows that are independent, as these" if is_independent else "one of whole periods"
+        raise DataError("other", function, expected=expected, got=f"independent={other.history.independent}")
+
+
+def _order_of_classes(state: MonitorState, other: MonitorState) -> list[str]:
+    """The names of the columns; where those of another monitor are numbers, also those of columns without names."""
+    if state.class_names is not None:
+        return state.class_names
+    counted = [str(i) for i in range(state.n_classes or 0)]
+    return counted if other.class_names is not None and {*other.class_names} == {*counted} else []
+
+
+def _check_other_rows(state: MonitorState, other: MonitorState, function: str) -> None:
+    """Refuse a monitor some of whose rows this one has already."""
+    expected = "a monitor whose rows are not in this one"
+    if other.id == state.id:
+        raise DataError("other", function, expected=expected, got="the same monitor")
+    twice = sorted(({state.id} | state.merged.keys()) & ({other.id} | other.merged.keys()))
+    if not twice:
+        return
+    now = other.history.n_rows
+    if twice == [other.id]:
+        got = f"one that was merged when it had {state.merged[other.id]:,} labelled rows, and has {now:,} now"
+    else:
+        got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
+    raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
 
 
 def _id_of_content(values: dict[str, Any]) -> str:

@@ -90,15 +90,19 @@ def test_lightgbm_takes_it_as_its_metric(n_classes):
     def refined(y_true, p):
         return "refined", refined_log_loss(y_true, p, by="temperature"), False
 
-    model = lightgbm.LGBMClassifier(n_estimators=40, learning_rate=0.3, num_leaves=7, verbose=-1, n_jobs=1)
+    settings = {"n_estimators": 40, "learning_rate": 0.3, "num_leaves": 7, "verbose": -1, "n_jobs": 1}
+    # Without metric="None" it would stop by its own log-loss too, whichever stops first.
+    model = lightgbm.LGBMClassifier(metric="None", **settings)
     model.fit(
         x[:500],
         y[:500],
         eval_set=[(x[500:], y[500:])],
         eval_metric=refined,
-        callbacks=[lightgbm.early_stopping(5, first_metric_only=False, verbose=False)],
+        callbacks=[lightgbm.early_stopping(5, verbose=False)],
     )
+    assert list(model.evals_result_["valid_0"]) == ["refined"]
     values = model.evals_result_["valid_0"]["refined"]
+    assert model.best_iteration_ == 1 + np.argmin(values)
     p = model.predict_proba(x[500:], num_iteration=3)
     expected = refined_log_loss(y[500:], p, by="temperature")
     assert values[2] == pytest.approx(expected, rel=1e-6)

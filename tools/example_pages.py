@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+ABBREVIATION = re.compile(r"\b(LLM|ONNX)\b", re.IGNORECASE)
 CELL = re.compile(r"^# %% (.*)\n", re.M)
 
 
@@ -28,6 +29,7 @@ def page(script: Path) -> str:
     docstring, (setup, *cells) = parts(script)
     name = script.stem
     title = name.removeprefix("start_").replace("_", " ").capitalize()
+    title = ABBREVIATION.sub(lambda word: word[0].upper(), title)
     lines = [f"# {title}", docstring, f"![{title}](../docs/gallery/{name}.svg)", _code(setup)]
     for heading, code in zip(cells[::2], cells[1::2], strict=True):
         lines += [f"## {heading}", _code(code)]

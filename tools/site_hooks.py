@@ -29,6 +29,8 @@ ELSEWHERE = (
     "paper/docs/**/*",
     "paper/results/**/*",
 )
+RESULTS = ("benchmarks/", "paper/results/")
+EXPLANATIONS = ("concepts/", "glossary.md", "guide/", "methods.md", "start.md")
 READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ".svg", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 CELL = re.compile(r"<t[hd][ >].*?</t[hd]>", re.DOTALL)
@@ -78,8 +80,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn links from where the page lies in the repository to where it lies in the site."""
+    """Turn links to where pages lie in the site, and put explanations before results in what a search finds."""
     here = page.file.src_uri
+    if here.startswith(RESULTS):
+        page.meta["search"] = {"boost": 0.01}  # below the pages that explain what was measured
+    elif here.startswith(EXPLANATIONS):
+        page.meta["search"] = {"boost": 3}
     home = f"docs/{here}" if (ROOT / "docs" / here).exists() else here
 
     def turned(match: re.Match[str]) -> str:

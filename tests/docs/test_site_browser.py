@@ -102,6 +102,22 @@ def test_a_page_fits_every_screen_and_asks_nobody(browser, site, name):
     assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
+LINES_OF_WORDS = """
+const name = [...document.querySelectorAll("td code")].find((code) => code.textContent === arguments[0]);
+const range = document.createRange();
+return [...name.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE).map((word) => {
+  range.selectNodeContents(word);
+  return [word.data, range.getClientRects().length];
+});
+"""
+
+
+def test_names_in_tables_break_between_their_words_alone(browser, site):
+    driver = browser(site / "methods.html", width=400)
+    lines = driver.execute_script(LINES_OF_WORDS, "StructuredVectorScaling")
+    assert lines == [["Structured", 1], ["Vector", 1], ["Scaling", 1]]
+
+
 def test_the_search_works_from_the_disk(browser, site):
     driver = browser(site / "concepts" / "calibration.html")
     field = driver.find_element("css selector", "input.md-search__input")
@@ -110,6 +126,18 @@ def test_the_search_works_from_the_disk(browser, site):
     titles = "return [...document.querySelectorAll('.md-search-result__item :is(h1, h2)')].map((e) => e.textContent)"
     wait_until(lambda: "Maps" in driver.execute_script(titles))
     assert remote_requests(driver) == []
+
+
+def test_the_search_finds_explanations_first(browser, site):
+    driver = browser(site / "index.html")
+    field = driver.find_element("css selector", "input.md-search__input")
+    driver.execute_script("arguments[0].focus()", field)
+    first = "return document.querySelector('.md-search-result__item :is(h1, h2)')?.textContent"
+    expected = {"LLM": "Language models (LLMs)", "Platt": "Glossary", "ONNX": "Start here", "threshold": "Decisions"}
+    for query, title in expected.items():
+        field.clear()
+        field.send_keys(query)
+        wait_until(lambda title=title: driver.execute_script(first) == title)
 
 
 @pytest.mark.parametrize(("page", "needle"), [("report", "calibration error"), ("explorer", "γ")])

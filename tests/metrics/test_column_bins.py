@@ -82,7 +82,9 @@ def test_several_blocks_of_rows_and_of_classes_agree_with_one(monkeypatch):
 def test_kernels_count_as_torch_does(monkeypatch):
     pytest.importorskip("triton", reason="Triton exists for Linux alone")
     p, y = probabilities("ties", 90, 5)
-    rows = probability_rows(y, p)
+    # Where there is a GPU nothing interprets kernels for the CPU.
+    rows = probability_rows(y, p.to("cuda" if torch.cuda.is_available() else "cpu"))
+    monkeypatch.setattr(column_bins, "can_use_kernels", lambda p: False)
     by_torch = column_bins.column_bins(rows, 4)
     monkeypatch.setattr(column_bins, "can_use_kernels", lambda p: True)
     by_kernels = column_bins.column_bins(rows, 4)
@@ -105,3 +107,9 @@ def test_rows_it_does_not_apply_to_are_left_to_others():
     assert not column_bins.can_count(probability_rows(y, p), 15, "uniform")
     assert not column_bins.can_count(probability_rows(y, p.numpy()), 15, "quantile")
     assert not column_bins.can_count(probability_rows(y, p), column_bins.MOST_BINS + 1, "quantile")
+
+
+def test_a_cell_can_hold_the_last_bits_and_the_number_of_all_rows():
+    highest = column_bins.MOST_ROWS * (column_bins.ONE_ROW + column_bins.LOW_VALUES - 1)
+    assert highest <= np.iinfo(np.int64).max
+    assert column_bins.MOST_ROWS * (column_bins.LOW_VALUES - 1) < column_bins.ONE_ROW

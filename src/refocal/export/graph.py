@@ -1,6 +1,7 @@
 """ONNX as an array library: the operations of the maps on these symbols become the nodes of a graph.
 
-So the graph has the same formulas as all other array libraries. Only the functions that the maps use are here.
+So the graph has the same formulas as all other array libraries. The functions that the maps use are here, and those of
+one number or of a row that steps of users may need.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Symbol:
     __mul__ = _operator("Mul")
     __rmul__ = _reflected("Mul")
     __truediv__ = _operator("Div")
+    __rtruediv__ = _reflected("Div")
+    __pow__ = _operator("Pow")
     __or__ = _operator("Or")
     __and__ = _operator("And")
     __gt__ = _operator("Greater", np.bool_)
@@ -122,7 +125,12 @@ class Functions:
     reshape = staticmethod(np.reshape)  # of constants alone
     exp = _function("Exp")
     abs = _function("Abs")
+    sign = _function("Sign")
+    sqrt = _function("Sqrt")
+    tanh = _function("Tanh")
+    pow = _function("Pow")
     maximum = _function("Max")
+    minimum = _function("Min")
 
     @staticmethod
     def arange(*bounds: int, device: Any = None) -> Any:
@@ -164,6 +172,17 @@ class Functions:
         return x.graph.node("Log", x) if isinstance(x, Symbol) else np.log(x)
 
     @staticmethod
+    def square(x: Symbol) -> Symbol:
+        """The number times itself."""
+        return x * x
+
+    @staticmethod
+    def clip(x: Symbol, min: Any = None, max: Any = None) -> Symbol:  # noqa: A002
+        """Numbers from `min` to `max`."""
+        x = x if min is None else Functions.maximum(x, min)
+        return x if max is None else Functions.minimum(x, max)
+
+    @staticmethod
     def isnan(x: Symbol) -> Symbol:
         """Which numbers are NaN."""
         return x.graph.node("IsNaN", x, dtype=np.bool_)
@@ -197,6 +216,16 @@ class Functions:
             largest = x.graph.node("ReduceMax", x, columns=1, axes=[-1], keepdims=1)
         n_unknown = Functions.sum(Functions.where(Functions.isnan(x), 1.0, 0.0), axis=axis, keepdims=keepdims)
         return Functions.where(n_unknown > 0.0, np.nan, largest)
+
+    @staticmethod
+    def min(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
+        """Smallest of a row, NaN if there is one."""
+        return -Functions.max(-x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def mean(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
+        """Mean of a row."""
+        return Functions.sum(x, axis=axis, keepdims=keepdims) / float(x.n_columns)
 
     @staticmethod
     def sum(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:

@@ -209,7 +209,17 @@ def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: boo
     if calibrator.input == "probabilities":
         x = xp.log(xp.maximum(x, SMALLEST))
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
-    scores = spoiled(xp, x, calibrator.chain_.apply(xp, x))
+    try:
+        scores = spoiled(xp, x, calibrator.chain_.apply(xp, x))
+    except AttributeError as error:
+        if error.obj is not xp:
+            raise
+        known = ", ".join(sorted(name for name in vars(xp) if not name.startswith("_")))
+        kind = type(calibrator).__name__
+        raise UnsupportedError(
+            f"{kind} cannot be exported: a step of it calls xp.{error.name}, which ONNX graphs do not have here; they"
+            f" have {known}, and the operators of arrays"
+        ) from error
     weight = xp.exp(gaps(xp, scores, 1.0).gap)
     p: Symbol = weight / xp.sum(weight, axis=-1, keepdims=True)
     if of_labels:

@@ -34,7 +34,8 @@ N_CELLS = (BITS_OF_ONE >> LOW_BITS) + 1
 ONE_ROW = 1 << 39
 """What a row adds to its cell beside its last 14 bits; these add up to less than 2³⁹ for 2²⁴ rows."""
 
-MOST_ROWS = 1 << 24
+MOST_ROWS = (1 << 24) - 1
+"""Rows that an int64 number can count so, all in one cell."""
 
 MOST_BINS = 1 << 10
 

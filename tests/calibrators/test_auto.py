@@ -454,10 +454,11 @@ def test_the_report_says_what_was_averaged_and_left_out():
     assert "A mean of scalings was fitted: temperature " in report
     assert "γ = " in report
     log_loss = fitted.choice_["log_loss_out_of_fold"]["mean"]
-    assert f"rows left out: mean {log_loss:.4f}, no calibration" in report
+    assert f"rows left out: mean {log_loss:.4f}; of all rows: " in report
     assert sum(fitted.choice_["weights"].values()) == pytest.approx(1.0)
     raw = metrics.log_loss(labels, log_softmax(log_p + 2.0 * np.eye(4)[0], axis=1))
-    assert f"no calibration {raw:.4f}, predicting the share of each class 1." in report
+    # The entropy of the shares is of all rows, not of rows left out, on which they do worse.
+    assert f"; of all rows: no calibration {raw:.4f}, predicting the share of each class 1." in report
     wide, names = true_log_p(300, 20)
     assert "needs 400 rows for 20 classes" in AutoCalibration().fit(wide, names).report_
     assert "9 rows are too few" in AutoCalibration().fit(log_p[:9], labels[:9]).report_

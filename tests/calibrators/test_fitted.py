@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
 
-from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
+from refocal import AutoCalibration, LogisticCalibration, MultiLabelCalibration, TemperatureScaling, load
 from refocal.calibrators.fitted import mean_probabilities
 from refocal.engine import Block
 from refocal.maps.chain import Chain
@@ -31,6 +33,20 @@ def test_the_means_of_probabilities_are_in_the_report_and_in_files(tmp_path):
         assert noted["n_rows"] == 500
         calibrator.save(tmp_path / "c.json")
         assert load(tmp_path / "c.json").fit_report_["mean_probabilities"] == noted
+
+
+def test_of_two_classes_the_slope_of_labels_is_noted():
+    """Against an unpenalised logistic regression of the labels on the calibrator's log-odds."""
+    rng = np.random.default_rng(2)
+    log_odds = rng.normal(0.0, 1.5, 3000)
+    labels = (rng.random(3000) < 1.0 / (1.0 + np.exp(-0.9 * log_odds))).astype(int)
+    logits = np.stack([np.zeros(3000), log_odds], axis=1)
+    noted = mean_probabilities(Chain(), Block(logits, labels))
+    reference = LogisticRegression(C=np.inf).fit(log_odds[:, None], labels)
+    assert noted["slope"] == pytest.approx(reference.coef_[0, 0], abs=0.01)
+    # A fit of slope and intercept leaves none but what its weak prior does.
+    fitted = LogisticCalibration().fit(logits, labels)
+    assert fitted.fit_report_["mean_probabilities"]["slope"] == pytest.approx(1.0, abs=5e-3)
 
 
 def test_of_many_rows_every_so_many_are_taken():

@@ -272,6 +272,9 @@ def test_metrics_of_each_label_are_those_of_scikit_learn():
     weight = np.random.default_rng(0).random(200)
     p = expit(x)
     found = by_label(brier_score, y, p, sample_weight=weight)
+    assert by_label("brier_score", y, p, sample_weight=weight).pooled == found.pooled
+    with pytest.raises(ParameterError, match="'metric' of by_label must be"):
+        by_label("brier", y, p)
     want = [brier_score_loss(y[:, k], p[:, k], sample_weight=weight) for k in range(4)]
     assert found.labels == pytest.approx(want, abs=1e-12)
     assert found.mean == pytest.approx(np.mean(want), abs=1e-12)

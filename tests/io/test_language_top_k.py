@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from refocal.errors import DataError, InputError, LabelError
 from refocal.io import Predictions, TopK, blocks, load_sample
 from refocal.maps import log_softmax
@@ -66,6 +66,16 @@ def test_fits_are_near_those_of_all_classes(k, of_t, of_loss):
     calibrated = rows.predict_log_proba(found)
     exact = np.take_along_axis(found.predict_log_proba(LOG_P), rows.indices, axis=1)
     assert np.abs(np.exp(calibrated) - np.exp(exact)).max() < 0.05
+
+
+def test_predictions_do_not_depend_on_the_labels_of_their_rows():
+    log_p, indices = best(LOG_P, 5)
+    calibrator = VectorScaling(strength=0.1).fit(LOG_P, SAMPLE.labels)
+    expected = TopK(log_p, indices, None, 100).predict_log_proba(calibrator)
+    of_labels = LOG_P[np.arange(len(LOG_P)), SAMPLE.labels]
+    for options in ({}, {"label_log_p": of_labels}):
+        found = TopK(log_p, indices, SAMPLE.labels, 100, **options).predict_log_proba(calibrator)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_labels_beyond_the_best():

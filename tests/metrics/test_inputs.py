@@ -16,6 +16,7 @@ import torch
 import refocal.metrics as rm
 from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
+from refocal.io import Predictions
 from refocal.metrics.inputs import SUM_TOLERANCE
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
@@ -345,3 +346,5 @@ def test_what_is_no_table_of_sets_is_refused():
     for sets, error in (([1, 0], ShapeError), (np.ones((2, 1)), ShapeError), ([[0.2, 1.0], [1.0, 0.0]], DataError)):
         with pytest.raises(error, match="The 'sets' of set_coverage must be"):
             rm.set_coverage([0, 1], sets)
+    with pytest.raises(LabelError, match="The 'y_true' of set_coverage must be labels"):
+        rm.set_coverage(Predictions.from_logits(3.0 * np.eye(2), [0, 1]), np.ones((2, 2)))

@@ -91,6 +91,8 @@ def test_a_refit_at_an_alarm_happens_once_for_one_change():
 def test_wrong_arguments_are_named():
     with pytest.raises(DataError, match="pairs of a period and Predictions"):
         backtest([(1, [0.2])])
+    with pytest.raises(DataError, match=r"pairs of a period and Predictions\. Got a Predictions alone"):
+        backtest([Predictions.from_probabilities([0.2, 0.6], [0, 1])])
     with pytest.raises(DataError, match="at least one batch"):
         backtest([])
     with pytest.raises(ParameterError, match="of different names"):

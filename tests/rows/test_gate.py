@@ -458,3 +458,16 @@ def test_where_a_column_of_labels_is_refused_the_labels_are_named(rows):
     }.items():
         with pytest.raises(ShapeError, match=rf"{name}.* must be of shape \(600,\), one label .* shape \(600, 1\)"):
             call()
+
+
+def test_log_odds_of_predictions_have_one_axis_and_those_of_a_fit_any():
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=(200, 2))
+    labels = (rng.random((200, 2)) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
+    with pytest.raises(ShapeError, match=r"'log_odds' .* one number per row.* Got shape \(200, 2\)"):
+        Predictions.from_log_odds(log_odds, labels)
+    fitted, flat = (
+        TemperatureScaling(input="log-odds").fit(x, y)
+        for x, y in ((log_odds, labels), (log_odds.ravel(), labels.ravel()))
+    )
+    assert fitted.temperature_ == flat.temperature_

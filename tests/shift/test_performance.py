@@ -10,7 +10,8 @@ from sklearn.metrics import roc_auc_score
 from refocal import LogisticCalibration, TemperatureScaling
 from refocal.errors import ParameterError, ShapeError
 from refocal.shift import estimate_performance
-from refocal.shift.performance import _auc
+from refocal.shift.belief import replicate_parameters
+from refocal.shift.performance import Belief, _auc, performance_of
 
 
 def test_the_auc_counts_rows_in_part():
@@ -68,6 +69,33 @@ def test_draws_without_an_event_leave_the_auc_its_interval():
     calibrator = TemperatureScaling(input="log-odds").fit(rng.normal(4.0 * labels - 2.0, 1.0), labels)
     estimate = estimate_performance(calibrator, log_odds)
     assert 0.0 <= estimate.roc_auc.low <= estimate.roc_auc.value <= estimate.roc_auc.high <= 1.0
+
+
+def test_replicates_that_reach_far_to_one_side_are_in_the_interval():
+    """As where a share is near zero: the standard deviation alone knows no sides."""
+    p = np.tile([0.9, 0.1], (400, 1))
+    far = np.tile([0.5, 0.5], (400, 1))
+    draws = [p] * 180 + [far] * 20
+    mean = 0.9 * p + 0.1 * far
+    plain = performance_of(np.log(p), 1000.0, None, 0.95, 0, Belief(draws, mean))
+    adapted = performance_of(np.log(p), 1000.0, None, 0.95, 0, Belief(draws, mean, mean))
+    assert plain.accuracy.low > 0.58
+    assert adapted.accuracy.low == pytest.approx(0.5, abs=0.03)
+    assert adapted.accuracy.high == plain.accuracy.high
+
+
+def test_a_slope_that_was_too_large_is_lower_in_replicates():
+    rng = np.random.default_rng(2)
+    p = rng.uniform(0.05, 0.95, 500)
+    log_p = np.log(np.stack([1.0 - p, p], axis=1))
+    _, slope = replicate_parameters(log_p, np.ones(500), 2000.0, 4000, np.random.default_rng(3))
+    _, moved = replicate_parameters(log_p, np.ones(500), 2000.0, 4000, np.random.default_rng(3), 0.1)
+    assert slope.mean() == pytest.approx(0.0, abs=0.01)
+    assert moved.mean() == pytest.approx(-0.1, abs=0.01)
+    assert moved.var() == pytest.approx(slope.var() + 0.1**2, rel=0.1)
+    # Where probabilities are 0 or 1 no row says anything of the slope, and it stays positive.
+    sure = np.maximum(np.log(np.eye(2)[np.arange(50) % 2] + 1e-300), -80.0)
+    assert replicate_parameters(sure, np.ones(50), 50.0, 400, rng)[1].min() >= -0.95
 
 
 def test_rows_of_costs_are_matched_with_the_classes_of_the_calibrator():

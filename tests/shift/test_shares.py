@@ -16,6 +16,8 @@ from refocal import (
 )
 from refocal.errors import InputWarning, ParameterError, UnsupportedError
 from refocal.io import Predictions
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Temperature
 from refocal.shift import adapt
 
 
@@ -116,6 +118,20 @@ def test_intervals_are_as_wide_as_both_samples_make_them():
     share = result.shares_of_fit[1]
     sd = share * (1.0 - share) * np.sqrt((1 / 400 + 1 / 1000) / p.var())
     assert result.high[1] - result.low[1] == pytest.approx(2.0 * 1.96 * sd, rel=0.25)
+
+
+def test_probabilities_that_were_too_extreme_on_their_own_rows_are_not_believed():
+    """A calibrator that is shrunk towards the scores before stays too extreme: intervals began above the true share."""
+    rng = np.random.default_rng(15)
+    labels = rng.choice(2, 2000, p=[0.6, 0.4])
+    log_odds = rng.normal(labels - 0.5, 1.0) + np.log(2 / 3)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds, labels)
+    new_labels = rng.choice(2, 2000, p=[0.93, 0.07])
+    new = rng.normal(new_labels - 0.5, 1.0) + np.log(2 / 3)
+    calibrator.chain_ = Chain((*calibrator.chain_.steps, Temperature(0.5)))
+    assert calibrator.adapt(new)[1].low[1] > 0.07
+    calibrator.fit_report_["mean_probabilities"]["slope"] = 0.5
+    assert calibrator.adapt(new)[1].low[1] < 0.07
 
 
 def test_classes_that_do_not_overlap_have_the_intervals_of_counts():

@@ -116,9 +116,10 @@ def sentences(rows: Block, summary: FitSummary, references: References) -> list[
     elif summary.form == "temperature":
         lines.append("Temperature scaling was fitted.")
     if summary.log_losses_left_out is not None:
-        log_losses = {"mean": summary.log_losses_left_out["mean"]} | references.named
-        values = ", ".join(f"{name} {value:.4f}" for name, value in log_losses.items() if value < math.inf)
-        lines.append(f"Log-loss on rows left out: {values}.")
+        of_all = ", ".join(f"{name} {value:.4f}" for name, value in references.named.items() if value < math.inf)
+        # The shares are those of the same rows: on rows left out they do a little worse.
+        left_out = summary.log_losses_left_out["mean"]
+        lines.append(f"Log-loss on rows left out: mean {left_out:.4f}; of all rows: {of_all}.")
     if summary.tail is not None:
         lines.append(
             f"It is followed by the focal map with γ = {summary.tail.gamma:.2f}, T = {summary.tail.temperature:.2f} "

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import to_numpy
+from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal.calibrators import settings as setting
 from refocal.engine import Block, Dataset
 from refocal.engine.cache import CacheKey, NamedKey
@@ -107,11 +107,23 @@ def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
         return None
     stride = math.ceil(max(block.n_rows / most_rows, block.n_rows * block.n_classes / most_numbers))
     p = to_numpy(chain.probabilities(block.logits[::stride]))
-    if block.weight is None:
-        means = p.mean(axis=0, dtype=np.float64)
-    else:
-        weight = block.weight[::stride]
-        if not weight.sum() > 0.0:
-            return None
-        means = weight @ p / weight.sum()
-    return {"n_rows": len(p), "values": [float(f"{mean:.6g}") for mean in means]}
+    weight = np.ones(len(p)) if block.weight is None else block.weight[::stride]
+    if not weight.sum() > 0.0:
+        return None
+    means = weight @ p / weight.sum()
+    noted = {"n_rows": len(p), "values": [float(f"{mean:.6g}") for mean in means]}
+    if block.n_classes == 2:
+        noted["slope"] = float(f"{slope_of_labels(p, to_numpy(block.labels[::stride]), weight):.6g}")
+    return noted
+
+
+def slope_of_labels(p: Matrix, labels: Indices, weight: Vector) -> float:
+    """The slope of the log-odds of labels over those of p (N, 2): below 1 where probabilities are too extreme.
+
+    A Newton step from (0, 1) of the likelihood of P(y = 1) = σ(a + b z), z = log p₁/p₀, with a prior of one row.
+    """
+    event = np.clip(p[:, 1].astype(np.float64), 1e-12, 1.0 - 1e-12)
+    design = np.stack([np.ones(len(event)), np.log(event) - np.log1p(-event)], axis=1)
+    gradient = design.T @ (weight * (labels - event))
+    information = (weight * event * (1.0 - event) * design.T) @ design + np.eye(2)
+    return 1.0 + float(np.linalg.solve(information, gradient)[1])

@@ -27,7 +27,8 @@ from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.class_names import check_class_names, check_label_order
-from refocal.rows.labels import IgnoreIndex, check_targets
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import column_names
 

@@ -308,7 +308,7 @@ def labelled(raw: refocal.rows.RawRows, columns: Mapping[str, Any], reader: refo
     """Columns of the rows that are used: those with a label, where labels are known, and with a weight above 0."""
     import numpy as np
 
-    from refocal.rows.labels import are_marks
+    from refocal.rows.marks import are_marks
 
     kept = np.ones(len(raw.values), dtype=np.bool_)
     if raw.labels is not None:

@@ -316,7 +316,7 @@ def read_file(
     with about(file):
         if not multi_label:
             return refocal.io.read(file, **reading)
-        for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index"}:
+        for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index", "classes"}:
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --multi-label.")
         return refocal.io.read_multilabel(file, **reading | {"input": reading["input"] or "log-odds"})
 
@@ -340,7 +340,7 @@ def read_unchecked(
     """
     from refocal.calibrators.class_order import called_classes, named_classes
     from refocal.io.apply import columns_of_fit
-    from refocal.rows.labels import check_marks
+    from refocal.rows.marks import check_marks
 
     where = {name: value for name, value in reading.items() if name not in OF_ROWS}
     clusters = where.pop("clusters", None)

@@ -42,10 +42,10 @@ class Applied(NamedTuple):
 def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: bool = False) -> Applied | None:
     """The chain's probabilities of logits (N, C), or their logarithms, in their precision.
 
-    None, which means that the array functions must compute it: if the kernel is not compiled, if the chain is of
-    another number of classes, or if logarithms are asked for that the kernel would give with fewer digits, after an
-    offset at the end or of a very small probability. On a GPU as in `apply_on_gpu`. Steps without an instruction are no
-    reason for None. The rows need not be checked first: the pass itself reports bad values.
+    None, which means that the array functions must compute it: if the kernel is not compiled or has no memory, if the
+    chain is of another number of classes, or if logarithms are asked for that the kernel would give with fewer digits,
+    after an offset at the end or of a very small probability. On a GPU as in `apply_on_gpu`. Steps without an
+    instruction are no reason for None. The rows need not be checked first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature
     >>> applied = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
@@ -55,7 +55,7 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
     if on_gpu(logits):
         return apply_on_gpu(chain, logits, log=log)
     program = program_for(chain, logits)
-    if program.n_classes not in (None, logits.shape[1]) or not c_engine.is_compiled():
+    if not program.takes(logits.shape[1]) or not c_engine.is_compiled():
         return None
     if log and Opcode.REWEIGHT in program.steps[:, 0]:
         return None
@@ -80,7 +80,7 @@ def apply_on_gpu(chain: Chain, logits: Array, *, log: bool = False, reports: boo
     from refocal.engine import triton_apply, triton_engine
 
     program = program_of(chain)
-    if program.n_classes not in (None, logits.shape[1]):
+    if not program.takes(logits.shape[1]):
         return None
     scores = program.before.scores(logits) if program.before.steps else logits
     if not triton_engine.usable(scores):
@@ -106,8 +106,12 @@ def probabilities_of(chain: Chain, logits: Array, *, log: bool = False) -> Array
             return applied.probabilities.reshape(logits.shape)
     if log:
         return chain.log_probabilities(logits)
-    p = _apply_to_half_tensor(chain, logits)
-    return chain.probabilities(logits) if p is None else p
+    is_half_tensor = is_torch(logits) and logits.device.type == "cpu" and logits.dtype.itemsize == 2
+    if is_half_tensor and not logits.requires_grad:
+        p = _apply_to_half_tensor(chain, logits)
+        if p is not None:
+            return p
+    return chain.probabilities(logits)
 
 
 def _can_be_compiled(chain: Chain, logits: Array, *, log: bool) -> bool:
@@ -122,10 +126,7 @@ def _can_be_compiled(chain: Chain, logits: Array, *, log: bool) -> bool:
 
 
 def _apply_to_half_tensor(chain: Chain, logits: Array) -> Array | None:
-    """Probabilities of a tensor in half precision on the CPU, by blocks of rows; None for others and with gradients."""
-    is_half_tensor = is_torch(logits) and logits.device.type == "cpu" and logits.dtype.itemsize == 2
-    if not is_half_tensor or logits.requires_grad:
-        return None
+    """Probabilities of a tensor in half precision on the CPU, by blocks of rows; None where `apply` has no answer."""
     rows = logits.reshape(-1, logits.shape[-1])
     p = namespace(logits).empty_like(logits)
     for part in row_blocks(int(rows.shape[0]), int(rows.shape[1]), BLOCK):

@@ -75,6 +75,10 @@ class Program:
     is_steep: bool = False
     """Whether one of its curves is steep."""
 
+    def takes(self, n_classes: int) -> bool:
+        """Whether rows of this number of classes can be computed."""
+        return self.n_classes is None or self.n_classes == n_classes
+
 
 def program_of(chain: Chain) -> Program:
     """The program for a GPU, whose kernel supports neither mixtures nor matrices.

@@ -138,13 +138,15 @@ def _tokens_of(answer: Any, place: int, i: int) -> list[tuple[str, float]]:
 def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> Vector:
     """Confidences that language models state in their answers, as numbers from 0 to 1; NaN where none is stated.
 
-    Percentages and fractions ("85 %", "8/10") are what they say. Other numbers are divided by `scale`, the number that
-    means certain: by default 1 if no answer has a larger one, else 100. Without a number, words count ("very likely" is
-    0.9); those after "not" in the same clause ("not very likely", "not 100% sure") are not read, and neither are the
-    ends of a scale ("(0-100)"). Of several numbers the one right after "confidence", "probability" or "certainty"
-    counts; else a percentage right before such a word or "sure"; else percentages before other numbers, of these the
-    first after such a word, or the last. Models state few distinct values, too high ones, and often 1: calibrate
-    them with `AutoCalibration(input="probabilities")` against whether the answers were right.
+    Percentages and fractions ("85 %", "8/10", "8 of 10") are what they say, and "50/50" is 0.5. Other numbers are
+    divided by the end of the scale that the answer names ("on a scale of 1 to 10"), else by `scale`, the number that
+    means certain: by default 1 if no answer has a larger one, else 100. Of "80-90" the lower end counts, and a
+    comma may be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in
+    the same clause ("not very likely", "not 100% sure") are not read. Of several numbers the one right after
+    "confidence", "probability" or "certainty" counts; else a percentage right before such a word or "sure"; else
+    percentages before other numbers, of these the first after such a word, or the last. Models state few distinct
+    values, too high ones, and often 1: calibrate them with `AutoCalibration(input="probabilities")` against whether the
+    answers were right.
 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
     array([0.85, 0.9 , 0.9 , 0.9 ,  nan, 0.7 ])
@@ -174,23 +176,33 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
 
 def _number_in(text: str) -> tuple[float, float | None]:
     """The number that states a confidence, and what it is a part of, where the text says so; NaN if there is none."""
-    text = _without_scales(text)
-    pattern = r"(?<![\w.,-])(\d+(?:\.\d+)?|\.\d+)(?:\s*(%|percent\b)|\s*(?:/|out of)\s*(\d+))?(?![\w])"
+    text, end_of_scale = _without_scales(text)
+    text = re.sub(r"(?<![\w.,])50\s*[/–-]\s*50(?![\w%])", "50%", text)  # even odds, and no fraction
+    number = r"[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?|\.\d+"  # 1,000 is a thousand, 0,95 is below 1
+    part = r"\s*\(?(?:/|out of\b|of\b|in\b(?=\s*(?:2|3|4|5|10|20|100|1000)\b))\s*(\d+)"
+    pattern = rf"(?<![\w.,–—-])({number})(?:\s*(%|percent\b)|{part})?(?![\w])"
     denied = re.compile(r"(?:\b(?:not|never|cannot)|n't)\s+(?:\w+\s+)?$", re.IGNORECASE)  # "not 100% sure"
     numbers = [
         number for number in re.finditer(pattern, text, re.IGNORECASE) if not denied.search(text[: number.start()])
     ]
     if not numbers:
         return math.nan, None
-    number = _stating(numbers, text)
-    whole = 100.0 if number[2] else float(number[3]) if number[3] else None
+    stating = _stating(numbers, text)
+    whole = 100.0 if stating[2] else float(stating[3]) if stating[3] else None
     if whole == 0.0:
         return math.nan, None
-    return float(number[1]), whole
+    is_thousands = re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+", stating[1])
+    value = float(stating[1].replace(",", "" if is_thousands else "."))
+    if whole is None and end_of_scale is not None and value <= end_of_scale:
+        whole = end_of_scale
+    return value, whole
 
 
-def _without_scales(text: str) -> str:
-    """A text without the scales it names, whose ends are no answers: "(0-100)", "on a scale of 1 to 10"."""
+def _without_scales(text: str) -> tuple[str, float | None]:
+    """A text without the scales it names, whose ends are no answers: "(0-100)", "on a scale of 1 to 10".
+
+    With the upper end of the scale, where all that it names have the same.
+    """
     number = r"\d+(?:\.\d+)?"
     to = r"\s*%?\s*(?:-|–|—|to\b)\s*"
     least = r"(?<![\w.,-])[01](?:\.0+)?"
@@ -202,7 +214,9 @@ def _without_scales(text: str) -> str:
         rf"{least}{to}{largest}{end}",
         rf"\bbetween\s+{least}\s*%?\s+and\s+{largest}{end}",
     ]
-    return re.sub("|".join(scales), " ", text, flags=re.IGNORECASE)
+    pattern = re.compile("|".join(scales), re.IGNORECASE)
+    ends = {float(re.findall(number, scale)[-1]) for scale in pattern.findall(text)}
+    return pattern.sub(" ", text), ends.pop() if len(ends) == 1 else None
 
 
 def _stating(numbers: list[re.Match[str]], text: str) -> re.Match[str]:

@@ -22,7 +22,8 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex, check_marks
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import check_marks
 from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]

@@ -146,10 +146,14 @@ class TopK:
         return Predictions.from_logits(self.log_p[known], is_label[known].argmax(axis=1))
 
     def predict_log_proba(self, calibrator: Calibrator) -> Vector:
-        """The calibrated log-probabilities of the classes that were given, (N, k)."""
+        """The calibrated log-probabilities of the classes that were given, (N, k).
+
+        The labels, and what is known of them, have no say: they are not known of new rows.
+        """
+        unlabelled = TopK(self.log_p, self.indices, None, self.n_classes, tail=self.tail)
         parts = []
         for rows in row_blocks(len(self), self.n_classes, entries=ENTRIES):
-            log_p = np.asarray(calibrator.predict_log_proba(self.whole(rows)))
+            log_p = np.asarray(calibrator.predict_log_proba(unlabelled.whole(rows)))
             parts.append(np.take_along_axis(log_p, self.indices[rows], axis=1).astype(np.float64))
         return np.concatenate(parts)
 

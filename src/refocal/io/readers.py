@@ -26,7 +26,8 @@ from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import read_raw
-from refocal.rows.labels import IgnoreIndex, check_marks, raw_labels
+from refocal.rows.labels import IgnoreIndex, raw_labels
+from refocal.rows.marks import check_marks
 from refocal.rows.scores import Input
 
 

@@ -35,15 +35,8 @@ from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeE
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order
 from refocal.rows.gate import in_order_of_numbers, names_of_columns
-from refocal.rows.labels import (
-    IgnoreIndex,
-    LabelRule,
-    check_marks,
-    label_key,
-    labelled_rows,
-    raw_labels,
-    resolve,
-)
+from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
+from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import as_scores, column_names
 

@@ -12,8 +12,10 @@ import numpy as np
 from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
+from refocal.metrics.records import as_metric
 from refocal.rows.class_names import check_label_order
-from refocal.rows.labels import IgnoreIndex, labelled_rows
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import labelled_rows
 from refocal.rows.scores import column_names
 
 __all__ = ["LabelScores", "by_label"]
@@ -34,7 +36,7 @@ class LabelScores:
 
 
 def by_label(
-    metric: Callable[..., float],
+    metric: Callable[..., float] | str,
     y_true: Any,
     probabilities: Any,
     *,
@@ -46,8 +48,8 @@ def by_label(
 
     Parameters
     ----------
-    metric : callable
-        Such as `brier_score` or `expected_calibration_error`; `log_loss` takes log-probabilities here too.
+    metric : callable or str
+        Such as `brier_score`, or its name; `log_loss` takes log-probabilities here too.
     y_true, probabilities : array (N, K)
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
@@ -63,6 +65,7 @@ def by_label(
     >>> found.labels.round(2), round(found.mean, 2), round(found.pooled, 2)
     (array([0.1, 0. ]), 0.05, 0.05)
     """
+    measure = metric if callable(metric) else as_metric(metric, "by_label").function
     check_label_order(column_names(probabilities), column_names(y_true), "y_true", "by_label")
     labels = to_numpy(as_array(y_true, "y_true", "by_label"))
     p = to_numpy(as_array(probabilities, "probabilities", "by_label"))
@@ -80,7 +83,7 @@ def by_label(
             return math.nan
         try:
             return float(
-                metric(labels[some], p[some], sample_weight=weight if weight is None else weight[some], **options)
+                measure(labels[some], p[some], sample_weight=weight if weight is None else weight[some], **options)
             )
         except LabelError:
             if len(present) == 1 and present[0] in (0, 1):

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
-from refocal.errors import DataError, ShapeError
+from refocal.errors import DataError, LabelError, ShapeError
 from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
@@ -81,6 +81,8 @@ def set_coverage(
     """
     function = "set_coverage"
     check_level(level, function)
+    if isinstance(y_true, Predictions):
+        raise LabelError("y_true", function, expected="labels, such as the labels of Predictions", got="Predictions")
     given = to_numpy(as_array(sets, "sets", function))
     if given.ndim < 2 or given.ndim != np.ndim(y_true) + 1 or given.shape[-1] < 2:
         raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")

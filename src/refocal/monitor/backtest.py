@@ -176,10 +176,13 @@ def _joined(
     """The batches, neighbours of one period as one, with the columns of all in the order of the first."""
     first: Predictions | None = None
     batch: Batch | None = None
-    for period, rows in batches:
-        if not isinstance(rows, Predictions):
+    for pair in batches:
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not is_pair or not isinstance(pair[1], Predictions):
             expected = "pairs of a period and Predictions"
-            raise DataError("batches", function, expected=expected, got=f"a {type(rows).__name__}")
+            got = f"a {type(pair[1]).__name__}" if is_pair else f"a {type(pair).__name__} alone"
+            raise DataError("batches", function, expected=expected, got=got)
+        period, rows = pair
         first = rows if first is None else first
         if calibrator is None:
             rows = _in_order_of(rows, first, str(period), function)

@@ -22,7 +22,8 @@ from refocal._validation import check_integer, check_option, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
-from refocal.rows.labels import IgnoreIndex, check_marks
+from refocal.rows.labels import IgnoreIndex
+from refocal.rows.marks import check_marks
 
 UPSAMPLING = {4: "bilinear", 5: "trilinear"}
 """How images and volumes of a lower resolution than their labels are brought to it, by the number of axes."""

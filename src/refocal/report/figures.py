@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 INK = THEME[Color.INK]
 MUTED = THEME[Color.MUTED]
 LINE = THEME[Color.LINE]
+FIRST = THEME[Color.FIRST]
+SECOND = THEME[Color.SECOND]
 TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize": 9, "parse_math": False}
 
 

@@ -21,14 +21,13 @@ from refocal.rows.labels import (
     LabelRule,
     RawLabels,
     Resolved,
-    check_marks,
     distinct_labels,
     label_key,
-    labelled_rows,
     order_of_numbers,
     raw_labels,
     resolve,
 )
+from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error

@@ -33,13 +33,13 @@ from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    are_marks,
     label_key,
     missing_label,
     order_of_numbers,
     raw_labels,
     sorted_classes,
 )
+from refocal.rows.marks import are_marks
 from refocal.rows.positive import order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows

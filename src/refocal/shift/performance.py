@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,14 @@ def performance_of(
         error = math.hypot(scatter, of_alternative[name] - value)
         largest = math.inf if name in ("log_loss", "cost") else 1.0
         smallest = -math.inf if name == "cost" else 0.0
-        return normal_interval(value, error, level, (smallest, largest))
+        estimate = normal_interval(value, error, level, (smallest, largest))
+        if belief.alternative is None or not values:
+            return estimate
+        # Shares near zero scatter to one side, from which the prior has moved the guess: then the replicates reach
+        # further than their standard deviation says.
+        tail = 0.5 * (1.0 - level)
+        low, high = np.quantile(values, [tail, 1.0 - tail])
+        return replace(estimate, low=min(estimate.low, float(low)), high=max(estimate.high, float(high)))
 
     return Performance(
         n_rows=n,

@@ -288,7 +288,7 @@ def _share_intervals(
     n_effective = float(weight_of_row.sum())
     # Rows of the fit, if label shift holds: those at hand, with this weight.
     weight_of_fit = weight_of_row / (p @ (likeliest / known.values))
-    intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, n_replicates, rng)
+    intercept, slope = replicate_parameters(log_p, weight_of_fit, n_fit, n_replicates, rng, known.excess)
     share_of_fit = weight_of_fit / weight_of_fit.sum()
     shares = np.empty((n_replicates, n_classes))
     log_ratio = np.empty((n_replicates, n_classes))
@@ -349,6 +349,9 @@ class _SharesOfFit:
 
     values: Vector
     n_rows: float
+    excess: float
+    """By how much the probabilities are too extreme on the rows of their own fit, which shrinkage towards those before
+    can leave them. Too cautious ones there are no error: a fit adjusts to its rows."""
 
 
 def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: str) -> _SharesOfFit:
@@ -360,27 +363,27 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
     """
     n_fit = _rows_of_fit(calibrator)
     n_classes = len(calibrator.classes_)
+    means = calibrator.fit_report_.get("mean_probabilities", {})
+    excess = max(0.0, 1.0 - float(means.get("slope", 1.0)))
     if given is not None:
-        return _SharesOfFit(_as_shares(given, "shares_of_fit", calibrator, function), n_fit)
+        return _SharesOfFit(_as_shares(given, "shares_of_fit", calibrator, function), n_fit, excess)
     if fit_rows is not None:
         if not isinstance(fit_rows, Predictions):
             expected = "Predictions, with their labels"
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
         weight = effective_weight(fit_rows.weight, len(fit_rows))
         n_rows = float(weight.sum())
-        return _SharesOfFit(
-            _positive(weight @ np.exp(log_probabilities(calibrator, fit_rows, function)), n_rows), n_rows
-        )
-    means = calibrator.fit_report_.get("mean_probabilities")
-    if means is not None and len(means["values"]) == n_classes:
+        sums = weight @ np.exp(log_probabilities(calibrator, fit_rows, function))
+        return _SharesOfFit(_positive(sums, n_rows), n_rows, excess)
+    if len(means.get("values", [])) == n_classes:
         n_rows = float(means["n_rows"])
-        return _SharesOfFit(_positive(np.array(means["values"], dtype=np.float64), n_rows), n_rows)
+        return _SharesOfFit(_positive(np.array(means["values"], dtype=np.float64), n_rows), n_rows, excess)
     # Files of earlier versions have the shares of the labels alone.
     of_labels = calibrator.fit_report_.get("class_shares")
     if of_labels is None or len(of_labels) != n_classes:
         expected = "given, or fit_rows: this calibrator does not know the class shares of its fit"
         raise ParameterError("shares_of_fit", function, expected=expected, got="neither")
-    return _SharesOfFit(_positive(np.array(of_labels, dtype=np.float64), n_fit), n_fit)
+    return _SharesOfFit(_positive(np.array(of_labels, dtype=np.float64), n_fit), n_fit, excess)
 
 
 def _positive(means: Vector, n_rows: float) -> Vector:

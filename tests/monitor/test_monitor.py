@@ -532,6 +532,27 @@ def test_probabilities_that_are_too_extreme_are_off_though_their_mean_is_right(i
     assert "refit" in monitor.advice().reason
 
 
+def test_the_expected_fall_of_the_log_loss_is_that_of_a_shift_also_where_periods_scatter():
+    rng = np.random.default_rng(0)
+    days = np.repeat(np.arange(10), 400)
+    log_odds = rng.normal(size=4000)
+    y = rng.random(4000) < expit(log_odds + 0.5 + 0.3 * rng.normal(size=10)[days])
+
+    def loss(shift):
+        return log_loss(y, expit(log_odds + shift))
+
+    best = minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").x
+    residual = np.bincount(days, y - expit(log_odds))
+    price = 10.0 * residual.var(ddof=1) / (2.0 * np.sum(expit(log_odds) * expit(-log_odds))) / 4000.0
+    monitor = CalibrationMonitor()
+    monitor.update(expit(log_odds), y, clusters=days + 1)
+    assert_allclose(monitor.present().gain, loss(0.0) - loss(best) - price, rtol=0.1)
+    # The same rows twice are no more to be had from a row.
+    twice = CalibrationMonitor()
+    twice.update(np.tile(expit(log_odds), 2), np.tile(y, 2), clusters=np.tile(days + 1, 2))
+    assert_allclose(twice.present().gain, monitor.present().gain, rtol=1e-9)
+
+
 def test_a_group_or_a_class_that_is_off_now_is_a_reason_to_recalibrate():
     rng = np.random.default_rng(0)
     n = 12_000

@@ -585,6 +585,31 @@ def test_groups_of_independent_rows_are_not_watched_and_that_is_said():
         monitor.update([0.2, 0.7], [0, 1], groups=["a", "b"])
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["-10", "-2", "0", "1"],
+        ["January", "February", "April"],
+        ["mon", "tue", "wed", "sun"],
+        ["Q1", "Q2"],
+        ["1.2.9", "1.2.10"],
+    ],
+)
+def test_periods_before_0_months_and_weekdays_are_in_the_order_of_time(names):
+    monitor = CalibrationMonitor()
+    monitor.update([0.4] * len(names), [0] * len(names), clusters=names[::-1])
+    assert [period.first for period in monitor.history()] == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["31.12.25", "12/31/25", "1/2/26 06:00", "31-12-25", "Q1 2026", "w52/2025", "week 3, 2026", "Friday, 2026-01-02"],
+)
+def test_short_years_and_years_behind_quarters_and_weekdays_are_refused(text):
+    with pytest.raises(ParameterError, match="in whose order periods come"):
+        CalibrationMonitor().update([0.4], [0], period=text)
+
+
 @pytest.mark.parametrize("text", ["31.12.2025", "12/31/2025", "1-12-2025", "scores 12.2025", "Nov 2025", "2025-nov-03"])
 def test_dates_that_are_not_in_the_order_of_time_are_refused(text):
     with pytest.raises(ParameterError, match=f"a date such as 2026-01-31 .*Got '{text}'"):

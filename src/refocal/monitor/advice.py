@@ -55,9 +55,9 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     """The state of the last periods with labels; None if there are none.
 
     z = Σ_t r_t / √max(m/(m-1) Σ_t (r_t - r̄)², Σ_t v_t) of the residuals r_t of m periods, whose variances are v_t if
-    rows are independent; then z = Σ_t r_t / √Σ_t v_t. With R = Σ_t r_t and V = Σ_t v_t a shift of R/V in log-odds lowers
-    the log-loss of these rows by about R²/(2V) together, and that of as many new ones by (R² - R²/z²)/(2V), where R²/z²
-    is the variance of R.
+    rows are independent; then z = Σ_t r_t / √Σ_t v_t. With R = Σ_t r_t and V = Σ_t v_t a shift of R/V in log-odds
+    lowers the log-loss of these rows by about R²/(2V) together, and that of as many new ones by (R² - R²/z²)/(2V),
+    where R²/z² is the variance of R.
     """
     # The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
     least_rows = 1_000

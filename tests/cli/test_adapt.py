@@ -74,6 +74,7 @@ def test_known_shares_need_no_rows(refocal, files):
     for arguments, words in (
         ((), "Give rows without labels, or the new shares"),
         (("--shares", "a lot"), "--shares must be numbers"),
+        (("--shares", "cat=0.5,dog=0.2,emu=0.1,cat=0.7"), "each once"),
         (("--shares", "0.5,0.5"), "3 numbers"),
         (("new.csv", "-o", "new.json", "--report", "new.txt"), "must end in .html"),
     ):

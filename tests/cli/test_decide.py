@@ -45,6 +45,21 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     assert written.id.tolist() == list(range(500))
 
 
+def test_an_action_of_the_same_cost_for_all_classes_has_no_warning_in_groups(refocal, table, folder):
+    table.assign(region=np.where(table.index % 2, "north", "south")).to_csv("rows.csv", index=False)
+    code, out, err = refocal("decide", "rows.csv", "--costs", "0,1,0.3;4,0,0.3", "--groups", "region", "--json")
+    assert (code, err) == (0, "")
+    for group in json.loads(out)["reports"]["uncalibrated"]["groups"]:
+        assert 0.0 < group["cost"]["low"] < group["cost"]["value"] < group["cost"]["high"] < 4.0
+
+
+def test_costs_in_a_file_that_is_no_text_are_refused(refocal, table, folder):
+    np.save("costs.npy", [[0.0, 1.0], [4.0, 0.0]])
+    code, _, err = refocal("decide", "rows.csv", "--costs", "costs.npy")
+    assert code == 2
+    assert "--costs must be numbers" in err
+
+
 def test_more_classes_and_a_calibrator(refocal, folder):
     refocal("fit", "val.npz", "-m", "ts")
     rows = read("test.npz")

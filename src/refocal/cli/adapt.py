@@ -105,8 +105,13 @@ def _shares(text: str | None, option: str) -> Any:
     try:
         if "=" in text:
             pairs = [part.split("=", 1) for part in text.split(",")]
-            return {name.strip(): number_of_text(value) for name, value in pairs}
+            named = {name.strip(): number_of_text(value) for name, value in pairs}
+            if len(named) < len(pairs):
+                raise ValueError
+            return named
         return [number_of_text(part) for part in text.split(",")]
     except ValueError:
-        expected = f"{option} must be numbers with commas between them, one for each class, or cat=0.3,dog=0.7"
+        expected = (
+            f"{option} must be numbers with commas between them, one for each class, or cat=0.3,dog=0.7, each once"
+        )
         raise UsageError(f"{expected}. Got {text!r} instead.") from None

@@ -294,8 +294,8 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
         if false_positive is None or false_negative is None:
             raise UsageError("--false-positive and --false-negative must be given together.")
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
-    text = Path(costs).read_text(encoding="utf-8-sig") if Path(costs).is_file() else costs.replace(";", "\n")
     try:
+        text = Path(costs).read_text(encoding="utf-8-sig") if Path(costs).is_file() else costs.replace(";", "\n")
         return np.array(
             [[number_of_text(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
         )

@@ -94,6 +94,7 @@ def interval_of_costs(
         variance_of_rows = moments[2] / weight - range_mean**2
         # The effective number of rows: the variance of a row over that of the mean; (Σw)² / Σw² if all cost the same.
         differs = variance_of_rows > 1e-12 * (highest_cost - lowest_cost) ** 2
+        differs = differs & (highest_cost > lowest_cost)  # else their variance is rounding
         size = np.where(differs, variance_of_rows, weight**2) / np.where(differs, range_variance, squared_weight)
         if simultaneous:
             low, high = exact_bounded_mean(range_mean, size, lowest_cost, highest_cost, level)

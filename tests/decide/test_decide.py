@@ -463,3 +463,15 @@ def test_rows_of_costs_are_matched_with_classes_by_number_too(columns):
     rows = p if columns is None else pd.DataFrame(p, columns=["0", "1", "2"])[columns]
     found = best_actions(rows, pd.DataFrame(costs).loc[[2, 0, 1]])
     np.testing.assert_array_equal(found.action, expected.action)
+
+
+def test_actions_of_rows_of_logits_are_those_of_their_probabilities():
+    # Logits were refused as no probabilities, and taken for these where they looked like them.
+    log_odds = np.array([-0.8, 0.0, 0.9])
+    costs = cost_matrix(false_positive=1.0, false_negative=2.0)
+    expected = best_actions(1.0 / (1.0 + np.exp(-log_odds)), costs)
+    for first in (np.zeros(3), (1.0 - log_odds) / 2.0):  # rows of the second sum to 1
+        rows = Predictions(np.stack([first, first + log_odds], axis=1), np.array([0, 1, 1]), "logits")
+        made = best_actions(rows, costs)
+        assert_allclose(made.expected_cost, expected.expected_cost, rtol=1e-12)
+        np.testing.assert_array_equal(made.action, expected.action)

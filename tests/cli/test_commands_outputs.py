@@ -210,6 +210,11 @@ def test_several_labels_are_counted_as_rows_and_labels(refocal, folder):
     assert (said["rows"], said["labels"], "classes" in said) == (300, 3, False)
     found = json.loads(refocal("evaluate", "rows.csv", "c.json", "--multi-label", "--resamples", "20", "--json")[1])
     assert (found["run"]["rows of several labels"], found["run"]["labels of a row"]) == ("300", "3")
+    np.savez("rows.npz", log_odds=2.0 * scores, labels=labels)  # without names: of the calibrator's labels
+    unnamed = json.loads(refocal("evaluate", "rows.npz", "c.json", "--multi-label", "--resamples", "20", "--json")[1])
+    for of_arrays, of_table in zip(unnamed["methods"], found["methods"], strict=True):
+        assert of_arrays["measures"]["log_loss"]["value"] == pytest.approx(of_table["measures"]["log_loss"]["value"])
+        assert {group["name"] for group in of_arrays["groups"]} == {"x", "y", "z"}
     assert "on these 450 known labels" in refocal("compare", "rows.csv", "--multi-label", "--resamples", "20")[1]
     code, out, err = refocal("decide", "rows.csv", "--calibrator", "c.json", "--costs", "0,1;5,0")
     assert (code, out) == (2, "")

@@ -192,7 +192,9 @@ def evaluate(
     known = next(filter(None, map(named_classes, fitted.values())), None)
     if known is None and fitted and rows.positive_label is not None:  # which may contradict even numbers
         known = called_classes(next(iter(fitted.values())))
-    if known is not None and not rows.multi_label:
+    if rows.multi_label and fitted:
+        reading["classes"] = next(iter(fitted.values())).classes_.tolist()
+    elif known is not None:
         reading["classes"] = known
     if fitted and "values" not in reading and not rows.multi_label:
         columns = columns_of_fit(next(iter(fitted.values())), test)

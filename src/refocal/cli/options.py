@@ -316,7 +316,7 @@ def read_file(
     with about(file):
         if not multi_label:
             return refocal.io.read(file, **reading)
-        for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index"}:
+        for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index", "classes"}:
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --multi-label.")
         return refocal.io.read_multilabel(file, **reading | {"input": reading["input"] or "log-odds"})
 

@@ -142,6 +142,7 @@ def read_multilabel(
     values: str | None = None,
     labels: str | None = None,
     weight: str | None = None,
+    classes: Sequence[str] | None = None,
     ignore_index: IgnoreIndex = None,
 ) -> MultiLabelPredictions:
     r"""Scores and labels from a file.
@@ -158,6 +159,8 @@ def read_multilabel(
         label_cat. Otherwise the names of the arrays, by default `log_odds` or `probabilities`, and `labels`.
     weight : str, optional
         Name of the array or column with the weights of the rows.
+    classes : sequence of str, optional
+        The labels of a calibrator, `calibrator.classes_`: those of arrays, which have no names for their columns.
     ignore_index : int, optional
         The entry that marks an unknown label.
 
@@ -174,5 +177,8 @@ def read_multilabel(
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
     raw, reader = read_source(path, Query(input, values, labels, weight, several=True))
-    options = {"class_names": reader.class_names, "weight": raw.weight, "ignore_index": ignore_index}
+    names = reader.class_names
+    if names is None and classes is not None and len(classes) == reader.n_classes:
+        names = tuple(str(name) for name in classes)
+    options = {"class_names": names, "weight": raw.weight, "ignore_index": ignore_index}
     return MultiLabelPredictions._of(raw.values, raw.labels, input, **options)

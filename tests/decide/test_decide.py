@@ -463,3 +463,45 @@ def test_rows_of_costs_are_matched_with_classes_by_number_too(columns):
     rows = p if columns is None else pd.DataFrame(p, columns=["0", "1", "2"])[columns]
     found = best_actions(rows, pd.DataFrame(costs).loc[[2, 0, 1]])
     np.testing.assert_array_equal(found.action, expected.action)
+
+
+def test_actions_of_rows_of_logits_are_those_of_their_probabilities():
+    # Logits were refused as no probabilities, and taken for these where they looked like them.
+    log_odds = np.array([-0.8, 0.0, 0.9])
+    costs = cost_matrix(false_positive=1.0, false_negative=2.0)
+    expected = best_actions(1.0 / (1.0 + np.exp(-log_odds)), costs)
+    for first in (np.zeros(3), (1.0 - log_odds) / 2.0):  # rows of the second sum to 1
+        rows = Predictions(np.stack([first, first + log_odds], axis=1), np.array([0, 1, 1]), "logits")
+        made = best_actions(rows, costs)
+        assert_allclose(made.expected_cost, expected.expected_cost, rtol=1e-12)
+        np.testing.assert_array_equal(made.action, expected.action)
+
+
+@pytest.mark.parametrize(
+    "names", [[0, 1], ["0", "1"], [0.0, 1.0], [False, True], ["false", "true"], pd.Categorical([0, 1])], ids=str
+)
+def test_rows_of_costs_are_called_as_labels_are_however_numbers_are_stored(names):
+    # Costs of True and False, in this order, were those of False and True, as were other numbers than integers.
+    p = np.random.default_rng(0).beta(1, 3, 400)
+    y = (np.random.default_rng(1).random(400) < p).astype(int)
+    region = np.where(np.arange(400) % 2, "north", "south")
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    expected = evaluate_decisions(y, p, costs, groups=region)
+    table = pd.DataFrame(costs, index=names, columns=names)
+    for scores in (p, pd.DataFrame({False: 1 - p, True: p}), pd.DataFrame({"no": 1 - p, "yes": p})):
+        for given in (table, table.iloc[::-1], table.iloc[::-1, ::-1] if scores is p else table):
+            made = evaluate_decisions(y, scores, given, groups=region)
+            assert made.cost.value == pytest.approx(expected.cost.value)
+            rates = [group.false_positive_rate.value for group in made.groups]
+            assert rates == [group.false_positive_rate.value for group in expected.groups]
+
+
+def test_numbers_of_rows_of_costs_beside_names_that_are_numbers_are_names():
+    p = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    scores = pd.DataFrame(p, columns=[1, 2, 3])
+    costs = pd.DataFrame([[0.0, 2.0, 8.0], [3.0, 0.0, 8.0], [60.0, 60.0, 0.0]], index=[1, 2, 3])
+    expected = best_actions(p, costs.to_numpy())
+    made = best_actions(scores, costs.loc[[3, 1, 2]])
+    assert_allclose(made.expected_cost, expected.expected_cost)
+    with pytest.raises(InputError, match="'0' in one of them only"):
+        best_actions(scores, costs.set_axis([2, 0, 1]))

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from refocal import LogisticCalibration
+from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.evaluate import Run, compare, compare_many
 from refocal.io import SAMPLES, Predictions, load_sample
+from refocal.metrics import brier_score
 
 pytestmark = pytest.mark.core
 
@@ -135,3 +139,30 @@ def test_confidence_and_events_are_probabilities_whatever_the_rows_hold(kind):
         np.testing.assert_allclose(p, expected[:, label], rtol=1e-12)
         np.testing.assert_allclose(rows.event(label)[0], expected[:, label], rtol=1e-12)
         np.testing.assert_array_equal(happened, labels == label)
+
+
+@pytest.mark.parametrize("form", ["as_probabilities", "of_positive"])
+def test_rows_of_class_1_alone_are_read_as_the_rows_that_they_were_made_from(form):
+    # A logit of class 1 alone was normalised over the rows, and fits had no second column.
+    logits = 2.0 * np.random.default_rng(0).normal(size=(200, 2))
+    p = 1.0 / (1.0 + np.exp(logits[:, 0] - logits[:, 1]))
+    table = np.stack([1.0 - p, p], axis=1)
+    labels = (np.random.default_rng(1).random(200) < p).astype(int)
+    whole = Predictions.from_probabilities(table, labels, class_names=["no", "yes"])
+    rows = getattr(Predictions.from_logits(logits, labels, class_names=["no", "yes"]), form)()
+    for label in (0, 1):
+        np.testing.assert_allclose(rows.event(label)[0], table[:, label], rtol=1e-12)
+    assert brier_score(rows) == pytest.approx(brier_score(whole), rel=1e-12)
+    np.testing.assert_allclose(rows.logits, np.log(table), rtol=1e-12)
+    np.testing.assert_allclose(rows.as_log_probabilities().values, np.log(table), rtol=1e-12)
+    np.testing.assert_allclose(rows.in_order_of(["yes", "no"]).values, table[:, ::-1], rtol=1e-12)
+    calibrator = LogisticCalibration(input="probabilities").fit(whole)
+    fitted = LogisticCalibration(input="probabilities").fit(rows)
+    np.testing.assert_allclose(fitted.predict_proba(rows), calibrator.predict_proba(whole), rtol=1e-6)
+    assert fitted.score(rows) == calibrator.score(whole)
+    made = [compare(some, some, ["ts"], n_resamples=10)["ts"].measures["log_loss"].value for some in (rows, whole)]
+    assert made[0] == pytest.approx(made[1], rel=1e-9)
+    kept = [compare_many([Run(some, some)], ["ts"], n_draws=2).runs[0].values for some in (rows, whole)]
+    assert kept[0]["log_loss"] == pytest.approx(kept[1]["log_loss"], rel=1e-9)
+    parts = [log_loss_decomposition(some, by="temperature") for some in (rows, whole)]
+    assert parts[0].refinement == pytest.approx(parts[1].refinement, rel=1e-9)

@@ -247,7 +247,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if int(rows.labels.min()) == int(rows.labels.max()):
             got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
             raise LabelError("y", function, expected="of at least two classes", got=got)
-        return rows
+        return rows.in_columns()
 
     def _block(self, rows: Predictions, function: str) -> Block:
         """Rows of a fit: weights count in rows, zeros as half the smallest probability, labels have a finite logit."""
@@ -448,7 +448,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         self._check_kind(X.input, function)
         order = order_for(self, X, function)
-        rows = X if order is None else X.reordered(order)
+        rows = X.in_columns() if order is None else X.reordered(order)
         if self.input == "log-odds":
             return rows.values[:, 1] - rows.values[:, 0]
         return rows.values

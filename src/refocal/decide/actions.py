@@ -54,7 +54,8 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     """
     function = "best_actions"
     names = class_names_of(probabilities, probabilities)
-    given = as_array(in_column_order(probabilities), "probabilities", function)
+    scores = probabilities.as_probabilities() if isinstance(probabilities, Predictions) else probabilities
+    given = as_array(in_column_order(scores), "probabilities", function)
     if given.ndim == 1:
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:

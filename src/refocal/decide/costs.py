@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal._validation import check_finite, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import order_of_numbers
+from refocal.rows.labels import number_keys, order_of_numbers
 from refocal.rows.scores import column_names
 
 __all__ = ["abstention_interval", "cost_matrix", "optimal_threshold"]
@@ -91,23 +91,42 @@ def class_names_of(rows: Any, probabilities: Any) -> Sequence[Any] | None:
 
 
 def check_costs(costs: Any, n_classes: int, function: str, class_names: Sequence[Any] | None = None) -> Vector:
-    """A matrix of finite costs with a row for each class; rows of a data frame are matched with the classes by name.
-
-    Numbers of rows are names where they are those of the classes; 0, 1, … as they come say nothing.
-    """
+    """A matrix of finite costs with a row for each class; rows of a data frame are matched with the classes by name."""
     if hasattr(costs, "iloc"):
-        names = [str(name) for name in costs.index]
-        counted = [str(i) for i in range(n_classes)]
-        wanted = counted if class_names is None else [str(name) for name in class_names]
-        are_numbers = costs.index.dtype.kind in "iu"
-        is_named = names != counted and sorted(names) == sorted(wanted) if are_numbers else class_names is not None
-        order = column_order(names, wanted, function) if is_named else None
+        order = _order_of_rows(costs.index, n_classes, function, class_names)
         costs = costs if order is None else costs.iloc[order]
     table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
         raise ShapeError("costs", function, expected=expected, got=f"shape {table.shape}")
     return table
+
+
+def _order_of_rows(
+    index: Any, n_classes: int, function: str, class_names: Sequence[Any] | None
+) -> Sequence[int] | Indices | None:
+    """The positions of the classes among the rows of a data frame of costs; None where these are in their order.
+
+    Rows are called as labels are, however numbers are stored: by the names of the classes, or by their numbers from 0
+    on. The numbers 0, 1, … that a data frame has by itself, and words beside classes without names, say nothing.
+    """
+    if _are_counted(index, n_classes):
+        return None
+    keys = number_keys(index)
+    wanted = list(range(n_classes)) if class_names is None else number_keys(class_names)
+    if len(keys) == n_classes and {*keys} == {*wanted}:
+        return [keys.index(key) for key in wanted]
+    has_names = class_names is not None and not {*keys}.isdisjoint(wanted)
+    in_order = None if has_names else order_of_numbers(list(index))
+    if in_order is not None and len(in_order) == n_classes:
+        return in_order
+    is_named = has_names or index.dtype.kind not in "iu"
+    return column_order([str(name) for name in index], class_names, function) if is_named else None
+
+
+def _are_counted(names: Any, n_names: int) -> bool:
+    """Whether names of a data frame are the integers 0, 1, … in this order, which it has where none are given."""
+    return names.dtype.kind in "iu" and list(names) == list(range(n_names))
 
 
 def positive_action(costs: Any, class_names: Sequence[Any] | None) -> int:
@@ -117,9 +136,12 @@ def positive_action(costs: Any, class_names: Sequence[Any] | None) -> int:
     >>> positive_action(pd.DataFrame([[0, 1], [5, 0]], columns=["yes", "no"]), ["no", "yes"])
     0
     """
-    names = [str(name) for name in getattr(costs, "columns", ())]
-    classes = [str(name) for name in class_names or ()]
-    return names.index(classes[1]) if len(names) == 2 and sorted(names) == sorted(classes) else 1
+    names = getattr(costs, "columns", None)
+    if names is None or len(names) != 2 or (hasattr(names, "dtype") and _are_counted(names, 2)):
+        return 1
+    actions = number_keys(names)
+    classes = [0, 1] if class_names is None else number_keys(class_names)
+    return actions.index(classes[1]) if {*actions} == {*classes} else 1
 
 
 def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector | None:

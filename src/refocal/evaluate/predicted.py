@@ -49,6 +49,7 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None)
 
     Predictions have been checked when they were made, and are not checked again.
     """
+    predictions = predictions.in_columns()
     takes_probabilities = calibrator is not None and calibrator.input == "probabilities"
     if predictions.input == "probabilities":  # each calibrator of probabilities has a floor of its own for zeros
         to_logs = partial(as_logits, kind="probabilities") if takes_probabilities else model_log_probabilities

@@ -22,6 +22,7 @@ from refocal._arrays import (
     on_gpu,
     take_label,
     to_numpy,
+    two_columns,
 )
 from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
@@ -270,11 +271,14 @@ class Predictions(CheckedRows):
 
     @property
     def logits(self) -> Array:
-        """The values themselves, or the logarithms of the probabilities."""
-        return model_log_probabilities(self.values) if self.input == "probabilities" else self.values
+        """The values themselves, or the logarithms of the probabilities, one column for each class."""
+        rows = self.in_columns()
+        return model_log_probabilities(rows.values) if rows.input == "probabilities" else rows.values
 
     def reordered(self, order: Indices) -> Self:
         """The same rows with the columns in another order; `order` has their present positions."""
+        if self.binary:
+            return self.in_columns().reordered(order)
         classes = None if self.given_classes is None else self.given_classes[order]
         return replace(super().reordered(order), given_classes=classes, label_map=None)
 
@@ -339,8 +343,9 @@ class Predictions(CheckedRows):
         """The same rows with the logarithms of the model's probabilities."""
         if self.input == "log-probabilities":
             return self
-        values = log_softmax(self.values) if self.input == "logits" else model_log_probabilities(self.values)
-        return replace(self, values=values, input="log-probabilities")
+        rows = self.in_columns()
+        values = log_softmax(rows.values) if rows.input == "logits" else model_log_probabilities(rows.values)
+        return replace(rows, values=values, input="log-probabilities")
 
     @property
     def binary(self) -> bool:
@@ -356,7 +361,17 @@ class Predictions(CheckedRows):
         """Two classes as the probability of class 1, which their metrics use; more classes unchanged."""
         if self.binary or self.n_classes > 2:
             return self
+        if self.input != "probabilities":  # a logit alone says nothing of the probability
+            return self.as_probabilities()
         return replace(self, values=self.values[:, 1])
+
+    def in_columns(self) -> Self:
+        """The same rows with a column for each class: those of `of_positive` have two again.
+
+        >>> Predictions.from_probabilities([0.25], [1]).as_probabilities().in_columns().values
+        array([[0.75, 0.25]])
+        """
+        return replace(self, values=two_columns(self.values, self.input)) if self.binary else self
 
     def reduced(self) -> Predictions:
         """The same rows reduced to the confidence and whether the prediction was correct."""

@@ -145,12 +145,47 @@ def test_columns_and_labels_of_a_table_are_those_that_python_reads(browser, expl
         assert_measured(driver, log_p, rows.labels)
 
 
+def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python_reads(browser, explorer, tmp_path):
+    logits, labels = draw_logits(60, 3)
+    some = labels < 2
+    two = labels[some]
+    log_odds = logits[some, 1] - logits[some, 0]
+    p = 1.0 / (1.0 + np.exp(-log_odds))
+    arrays = {
+        "order": {"logits": logits, "labels": labels, "class_names": np.array(["2", "0", "1"])},
+        "one": {"logits": logits[some], "labels": two + 1, "class_names": np.array(["1", "2", "3"])},
+        "numbers": {"logits": logits[some], "labels": two + 1, "class_names": np.array([1, 2, 3])},
+        "truths": {"logits": logits[some, :2], "labels": two == 1, "class_names": np.array(["True", "False"])},
+    }
+    frames = {
+        "logit": pd.DataFrame({"id": range(100, 100 + len(two)), "logit": log_odds, "label": two}),
+        "p": pd.DataFrame({"id": range(len(two)), "p": p, "label": two == 1}),
+    }
+    for kind, members in arrays.items():
+        np.savez(tmp_path / f"{kind}.npz", **members)
+    for kind, frame in frames.items():
+        frame.to_csv(tmp_path / f"{kind}.csv", index=False)
+    driver = browser(explorer)
+    for path in sorted(tmp_path.glob("*.[nc]*")):
+        assert send(driver, path) == ""
+        mine = driver.execute_script("return explorer.data()")
+        rows = read(path)
+        of_label = np.arange(len(rows)), rows.labels
+        scores = rows.values if rows.values.ndim == 2 else np.stack([np.zeros(len(rows)), rows.values], axis=1)
+        expected = np.log(scores) if rows.input == "probabilities" else focal_temperature(scores, 0.0, 1.0)
+        shown = focal_temperature(np.array(mine["rows"], dtype=np.float64), 0.0, 1.0)
+        np.testing.assert_allclose(shown[of_label[0], mine["labels"]], expected[of_label], atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a,b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
         ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
         ("a,label\n1,0\n", "a column for each class"),
+        ("id,p,label\n7,0.5,yes\n8,0.5,no\n", "a number p and a label 0 or 1"),
+        ("a2,a0,a1,label\n1.5,2,3.5,0\n0.3,0.7,2.5,1\n1,1,1,2\n", "Which of the columns a2, a0, a1 are classes?"),
+        ("1,01,02,label\n1.5,2,3.5,1\n0.3,0.7,2.5,02\n", "have the same name"),
         ("a,b,c\n1.5,2,1\n0.3,0.7,0\n", "a column label"),
         ("a,b,label\n1.5,,a\n0.3,0.7,b\n", "Line 2 does not hold 2 numbers and a label"),
         ("a,b,label\n1.5,2,a,3\n0.3,0.7,b\n", "Line 2 has 4 of 3 cells"),

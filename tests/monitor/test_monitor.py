@@ -532,6 +532,27 @@ def test_probabilities_that_are_too_extreme_are_off_though_their_mean_is_right(i
     assert "refit" in monitor.advice().reason
 
 
+def test_the_expected_fall_of_the_log_loss_is_that_of_a_shift_also_where_periods_scatter():
+    rng = np.random.default_rng(0)
+    days = np.repeat(np.arange(10), 400)
+    log_odds = rng.normal(size=4000)
+    y = rng.random(4000) < expit(log_odds + 0.5 + 0.3 * rng.normal(size=10)[days])
+
+    def loss(shift):
+        return log_loss(y, expit(log_odds + shift))
+
+    best = minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").x
+    residual = np.bincount(days, y - expit(log_odds))
+    price = 10.0 * residual.var(ddof=1) / (2.0 * np.sum(expit(log_odds) * expit(-log_odds))) / 4000.0
+    monitor = CalibrationMonitor()
+    monitor.update(expit(log_odds), y, clusters=days + 1)
+    assert_allclose(monitor.present().gain, loss(0.0) - loss(best) - price, rtol=0.1)
+    # The same rows twice are no more to be had from a row.
+    twice = CalibrationMonitor()
+    twice.update(np.tile(expit(log_odds), 2), np.tile(y, 2), clusters=np.tile(days + 1, 2))
+    assert_allclose(twice.present().gain, monitor.present().gain, rtol=1e-9)
+
+
 def test_a_group_or_a_class_that_is_off_now_is_a_reason_to_recalibrate():
     rng = np.random.default_rng(0)
     n = 12_000
@@ -562,6 +583,31 @@ def test_groups_of_independent_rows_are_not_watched_and_that_is_said():
     monitor = CalibrationMonitor(independent=True)
     with pytest.warns(InputWarning, match="groups are not watched where rows are declared independent"):
         monitor.update([0.2, 0.7], [0, 1], groups=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["-10", "-2", "0", "1"],
+        ["January", "February", "April"],
+        ["mon", "tue", "wed", "sun"],
+        ["Q1", "Q2"],
+        ["1.2.9", "1.2.10"],
+    ],
+)
+def test_periods_before_0_months_and_weekdays_are_in_the_order_of_time(names):
+    monitor = CalibrationMonitor()
+    monitor.update([0.4] * len(names), [0] * len(names), clusters=names[::-1])
+    assert [period.first for period in monitor.history()] == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["31.12.25", "12/31/25", "1/2/26 06:00", "31-12-25", "Q1 2026", "w52/2025", "week 3, 2026", "Friday, 2026-01-02"],
+)
+def test_short_years_and_years_behind_quarters_and_weekdays_are_refused(text):
+    with pytest.raises(ParameterError, match="in whose order periods come"):
+        CalibrationMonitor().update([0.4], [0], period=text)
 
 
 @pytest.mark.parametrize("text", ["31.12.2025", "12/31/2025", "1-12-2025", "scores 12.2025", "Nov 2025", "2025-nov-03"])

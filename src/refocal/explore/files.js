@@ -3,6 +3,8 @@
 
 const files = (() => {
   const LABELS = ["labels", "label", "y", "target", "targets"], VALUES = ["logits", "probabilities"];
+  // A single column for two classes.
+  const PROBABILITY = ["p", "prob", "proba", "probability"], LOG_ODDS = ["logit", "log_odds"];
   const fail = (text) => { throw new Error(text); };
 
   // The members of a zip archive by name; sizes come from its central directory, at the end of the file.
@@ -48,21 +50,40 @@ const files = (() => {
     return { values, shape: sizes, columnsFirst: /'fortran_order': True/.test(head) };
   }
 
+  // The names of an array of text (UTF-32) or of whole numbers.
+  function namesOf(buffer) {
+    const head = new TextDecoder("latin1").decode(new Uint8Array(buffer, 0, Math.min(buffer.byteLength, 200)));
+    const width = /'descr': '<U(\d+)'/.exec(head), shape = /'shape': \((\d+),\)/.exec(head);
+    if (!width || !shape) {
+      const numbers = array(buffer);
+      return numbers ? [...numbers.values].map(String) : fail("The class_names must be text or numbers.");
+    }
+    const start = 10 + new DataView(buffer).getUint16(8, true), letters = new Uint32Array(buffer.slice(start)), n = Number(width[1]);
+    const name = (i) => String.fromCodePoint(...letters.subarray(i * n, (i + 1) * n)).replace(/\0+$/, "");
+    return Array.from({ length: Number(shape[1]) }, (_, i) => name(i));
+  }
+
   async function fromNpz(buffer) {
     const members = await unzip(buffer);
     const pick = (names) => names.map((name) => members.has(name) && { name, of: array(members.get(name)) }).find((each) => each && each.of);
     const values = pick(VALUES), labels = pick(LABELS);
+    if (VALUES.every((name) => members.has(name))) fail("The .npz file holds logits and probabilities; leave one of them in it.");
     if (!values || !labels) fail(`The .npz file must hold the arrays logits and labels. It holds ${[...members.keys()].join(", ")}.`);
     const [n, classes] = values.of.shape;
     if (values.of.shape.length !== 2 || classes < 2) fail("The logits must be of shape (rows, classes).");
     if (labels.of.values.length !== n) fail(`There are ${n} rows of logits and ${labels.of.values.length} labels.`);
     const at = values.of.columnsFirst ? (i, j) => j * n + i : (i, j) => i * classes + j;
     const rows = Array.from({ length: n }, (_, i) => Array.from({ length: classes }, (_, j) => values.of.values[at(i, j)]));
-    return { rows, labels: [...labels.of.values], probabilities: values.name === "probabilities" };
+    const names = members.has("class_names") ? namesOf(members.get("class_names")) : null;
+    if (names && names.length !== classes) fail(`There are ${classes} columns of logits and ${names.length} class_names.`);
+    const numbers = [...labels.of.values];
+    return { rows, labels: names ? columnNumbers(numbers.map(String), names) : numbers, probabilities: values.name === "probabilities" };
   }
 
-  // What a label or a name is compared by: whole numbers are the same however they are written, as 2 and 2.0.
-  const key = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(text)) : text);
+  // What a label or a name is compared by: whole numbers are the same however they are written, as 2 and 2.0, and truths
+  // are 1 and 0.
+  const TRUTHS = { true: "1", false: "0" };
+  const key = (text) => TRUTHS[text.toLowerCase()] ?? (text !== "" && Number.isFinite(Number(text)) ? String(Number(text)) : text);
   // Beginnings of names that say that columns are scores, of which p_ and prob_ say that they are probabilities.
   const SCORES = /^(logits?|log_odds|p|probs?|proba|probability|probabilities|scores?|class)([_.: ]|(?=\d+$))/i;
 
@@ -79,7 +100,8 @@ const files = (() => {
     const known = new Set(labels.map(key));
     const called = places.filter((j) => known.has(key(heads[j])) || /^\d+$/.test(heads[j]));
     const isOther = (j) => table.every((row) => !(Number(row[j]) % 1)); // text, whole numbers: as ids and ages are
-    const counted = known.size === places.length && places.every((j) => known.has(String(j)));
+    const isNumbered = heads.every((head) => /^\D+\d+$/.test(head)); // a2, a0, a1: the numbers, not the places, may be meant
+    const counted = known.size === places.length && places.every((j) => known.has(String(j)) && (!isNumbered || heads[j] === heads[0].replace(/\d+$/, j)));
     const chosen = called.length > 1 && places.every((j) => called.includes(j) || isOther(j)) ? called : counted ? places : null;
     if (!chosen) fail(`Which of the columns ${heads.join(", ")} are classes? Call them logit_cat, logit_dog, or p_cat, p_dog if they are probabilities.`);
     return { places: chosen, names: chosen.map((j) => heads[j]), probabilities: false };
@@ -88,6 +110,7 @@ const files = (() => {
   // Labels are names of columns, if all are; column numbers, if none is and all are whole numbers from 0.
   function columnNumbers(labels, names) {
     const column = new Map(names.map((name, j) => [key(name), j])), keys = labels.map(key);
+    if (column.size < names.length) fail(`Two of the classes ${names.join(", ")} have the same name.`);
     const named = keys.filter((each) => column.has(each)).length;
     if (named === keys.length) return keys.map((each) => column.get(each));
     const odd = keys.findIndex((each) => !column.has(each) && (named > 0 || !Number.isInteger(Number(each))));
@@ -95,19 +118,33 @@ const files = (() => {
     return keys.map(Number);
   }
 
+  // One number per row is about class 1 of two.
+  function ofTwoClasses(head, scores, labels) {
+    const probabilities = PROBABILITY.includes(head.toLowerCase());
+    const bad = scores.findIndex((score, i) => Number.isNaN(score) || !["0", "1"].includes(key(labels[i])));
+    if (bad >= 0) fail(`Line ${bad + 2} does not hold a number ${head} and a label 0 or 1.`);
+    const rows = scores.map((score) => (probabilities ? [1 - score, score] : [0, score]));
+    return { rows, labels: labels.map((label) => Number(key(label))), probabilities };
+  }
+
   function fromText(text, separator) {
     const lines = text.split(/\r?\n/).filter((line) => line.trim());
     const cells = (line) => line.split(separator).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
     const heads = cells(lines[0] ?? ""), at = heads.findIndex((head) => LABELS.includes(head.toLowerCase()));
-    if (at < 0 || heads.length < 3 || lines.length < 2) fail("A text file needs a line of names, a column for each class and a column label.");
+    const needed = "A text file needs a line of names, a column for each class and a column label.";
+    if (at < 0 || lines.length < 2) fail(needed);
     if (new Set(heads).size < heads.length) fail("Two columns have the same name.");
     const table = lines.slice(1).map(cells);
     const uneven = table.findIndex((row) => row.length !== heads.length);
     if (uneven >= 0) fail(`Line ${uneven + 2} has ${table[uneven].length} of ${heads.length} cells.`);
     const labels = table.map((row) => row.splice(at, 1)[0]);
     heads.splice(at, 1);
+    const number = (cell) => (cell === "" ? NaN : Number(cell));
+    const single = heads.findIndex((head) => [...PROBABILITY, ...LOG_ODDS].includes(head.toLowerCase()));
+    if (single >= 0 && !(heads.length > 1 && heads.every((head) => head.length === 1))) return ofTwoClasses(heads[single], table.map((row) => number(row[single])), labels);
+    if (heads.length < 2) fail(needed);
     const { places, names, probabilities } = classColumns(heads, table, labels);
-    const rows = table.map((row) => places.map((j) => (row[j] === "" ? NaN : Number(row[j]))));
+    const rows = table.map((row) => places.map((j) => number(row[j])));
     const bad = rows.findIndex((row, i) => row.some(Number.isNaN) || labels[i] === "");
     if (bad >= 0) fail(`Line ${bad + 2} does not hold ${names.length} numbers and a label.`);
     return { rows, labels: columnNumbers(labels, names), probabilities };
@@ -129,6 +166,7 @@ const files = (() => {
     const odd = found.labels.findIndex((label) => !Number.isInteger(label) || label < 0 || label >= classes);
     if (odd >= 0) fail(`The label of row ${odd} must be a class from 0 to ${classes - 1}. Got ${found.labels[odd]} instead.`);
     if (found.rows.some((row) => row.some((v) => Number.isNaN(v) || v === Infinity))) fail("The logits must be free of NaN and +inf.");
+    if (found.rows.some((row) => row.every((v) => v === -Infinity))) fail("Every row must have a finite logit.");
     checkKind(found.rows, found.probabilities);
     if (found.probabilities) found.rows = found.rows.map((row) => row.map((p) => Math.log(Math.max(p, 1e-16))));
     return { rows: found.rows, labels: found.labels, title: file.name };

@@ -55,8 +55,9 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     """The state of the last periods with labels; None if there are none.
 
     z = Σ_t r_t / √max(m/(m-1) Σ_t (r_t - r̄)², Σ_t v_t) of the residuals r_t of m periods, whose variances are v_t if
-    rows are independent; then z = Σ_t r_t / √Σ_t v_t. Correcting a mean lowers the log-loss of as many new rows by
-    about (z² - 1)/2 together, where 1 is the price of estimating it.
+    rows are independent; then z = Σ_t r_t / √Σ_t v_t. With R = Σ_t r_t and V = Σ_t v_t a shift of R/V in log-odds
+    lowers the log-loss of these rows by about R²/(2V) together, and that of as many new ones by (R² - R²/z²)/(2V),
+    where R²/z² is the variance of R.
     """
     # The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
     least_rows = 1_000
@@ -75,7 +76,7 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
         z_mean = -window.bias.value / max(window.bias.standard_error, 1e-12)
     z_slope = _z(chosen, SLOPE, independent=independent)
     threshold = _threshold(level, len(chosen), independent=independent)
-    gain = (z_mean**2 - 1.0) / (2.0 * window.n)
+    gain = (z_mean**2 - 1.0) / (2.0 * window.n) * _dispersion(chosen, MEAN, independent=independent)
     elsewhere = _biases_elsewhere(chosen, level, independent=independent)
     return PresentState(window, len(chosen), z_mean, z_slope, threshold, gain, elsewhere)
 
@@ -88,12 +89,21 @@ def _threshold(level: float, n_periods: int, *, independent: bool) -> float:
 
 
 def _z(periods: list[Period], stream: str, *, independent: bool) -> float:
+    residual = sum(period.sums.get(stream, [0.0, 0.0])[0] for period in periods)
+    information = sum(period.sums.get(stream, [0.0, 0.0])[1] for period in periods)
+    dispersion = _dispersion(periods, stream, independent=independent)
+    return residual / math.sqrt(dispersion * max(information, 1e-12))
+
+
+def _dispersion(periods: list[Period], stream: str, *, independent: bool) -> float:
+    """The variance of Σ_t r_t, by the scatter of periods, over that of independent rows: 1 at least."""
     pairs = np.array([period.sums.get(stream, [0.0, 0.0]) for period in periods])
     m = len(pairs)
-    residual = pairs[:, 0]
-    deviation = residual - residual.mean()
-    scatter = m / (m - 1) * float(deviation @ deviation) if m > 1 and not independent else 0.0
-    return float(residual.sum()) / math.sqrt(max(scatter, float(pairs[:, 1].sum()), 1e-12))
+    if m < 2 or independent:
+        return 1.0
+    deviation = pairs[:, 0] - pairs[:, 0].mean()
+    scatter = m / (m - 1) * float(deviation @ deviation)
+    return max(scatter / max(float(pairs[:, 1].sum()), 1e-12), 1.0)
 
 
 def _biases_elsewhere(periods: list[Period], level: float, *, independent: bool) -> dict[str, float]:

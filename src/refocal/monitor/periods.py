@@ -17,14 +17,31 @@ Key = Any
 """The name of a period: a whole number or a text, all of a monitor of one kind. `in_order` says how they are sorted."""
 
 
+def _calendar(full: str) -> dict[str, int]:
+    """The place of each name, and of its first three letters."""
+    places = {name: i for i, name in enumerate(full.split())}
+    return {name[:3]: i for name, i in places.items()} | places
+
+
+_MONTHS = _calendar("january february march april may june july august september october november december")
+_WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday")
+
+
 def in_order(key: Key) -> Any:
-    """What periods are sorted by; the numbers in a text count as numbers.
+    """What periods are sorted by; the numbers in a text count as numbers, months and weekdays as in the calendar.
 
     >>> sorted(["day10", "day2", "2026-05-01", "day1"], key=in_order)
     ['2026-05-01', 'day1', 'day2', 'day10']
+    >>> sorted(["Wed", "Mon", "Tue"], key=in_order), sorted(["0", "-2", "1", "-10"], key=in_order)
+    (['Mon', 'Tue', 'Wed'], ['-10', '-2', '0', '1'])
     """
     if isinstance(key, int):
         return key
+    if re.fullmatch("-[0-9]+", key):
+        return [("", (int(key), ""))], key
+    for names in (_MONTHS, _WEEKDAYS):
+        if key.lower() in names:
+            return [("", (0, "")), ("", (names[key.lower()], ""))], key
     # Text stands at even places and digits at odd ones; of two numbers the one with more digits is larger.
     parts = re.split("([0-9]+)", key)
     digits = [part.lstrip("0") for part in parts[1::2]]
@@ -55,13 +72,22 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
 
 
 def _is_out_of_order(period: str) -> bool:
-    """Whether the text has a date whose order is not that of time: a year behind its month, or the name of a month.
+    """Whether the text has a date whose order is not that of time.
+
+    That is a year behind its month, quarter or week, a name of a month or of a weekday before it, or three numbers of
+    two digits, of which the year may be the first or the last.
 
     >>> [_is_out_of_order(text) for text in ("31.12.2025", "12/2025", "Dec 2025", "2025-12-31-2015", "May", "v1.2.3")]
     [True, True, True, False, False, False]
+    >>> [_is_out_of_order(text) for text in ("31.12.25", "1/31/26", "Q1 2026", "Fri 2026-01-02", "1.2.10", "Q1")]
+    [True, True, True, True, False, False]
     """
-    months = "jan feb mar apr may jun jul aug sep sept oct nov dec january february march april june july august"
-    names = {*months.split(), "september", "october", "november", "december"}
+    names = {*_MONTHS, "sept"}
+    short_year = r"\d{1,2}/\d{1,2}/\d{2}(?![0-9])|\d\d([.-])\d\d\1\d\d(?![0-9.-])"
+    part_before_year = r"(?i)(?:q|w|kw|cw|week|quarter)[ _-]*\d{1,2}[ ,_./-]+(?:19|20)\d{2}(?![0-9])"
+    weekday_before = r"(?i)(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+(?:19|20)\d{2}(?![0-9])"
+    if any(re.match(pattern, period) for pattern in (short_year, part_before_year, weekday_before)):
+        return True
     year_behind = r"(?<![0-9])(?<![0-9][./-])\d{1,2}[./-](?:\d{1,2}[./-])?(?:19|20)\d{2}(?![0-9])"
     has_year_behind = re.search(year_behind, period) is not None
     has_month = not names.isdisjoint(re.findall("[a-z]+", period.lower()))
@@ -86,7 +112,7 @@ def periods_of_clusters(rows: Predictions) -> list[Any] | None:
     if rows.clusters is None or rows.cluster_names is None:
         return None
     names: list[Any] = rows.cluster_names.tolist()
-    if all(name.isdecimal() and str(int(name)) == name for name in names):
+    if all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names):
         names = [int(name) for name in names]
     return [names[number] for number in rows.clusters.tolist()]
 

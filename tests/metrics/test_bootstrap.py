@@ -305,7 +305,7 @@ def test_resamples_refuse_intervals_that_they_do_not_have():
     some = rm.resample("brier_score", y, p, n_resamples=50)
     with pytest.raises(ParameterError, match=r"'method' of Resamples.interval must be one of 'percentile', 'basic'"):
         some.interval(method="bca")
-    with pytest.raises(ParameterError, match="'level' of Resamples.interval"):
+    with pytest.raises(ParameterError, match=r"'level' of Resamples.interval"):
         some.interval(level=95)
-    with pytest.raises(InputError, match="'other' of Resamples.minus must be of 50 resamples"):
+    with pytest.raises(InputError, match=r"'other' of Resamples.minus must be of 50 resamples"):
         some.minus(rm.resample("brier_score", y, p, n_resamples=40))

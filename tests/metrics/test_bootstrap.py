@@ -296,3 +296,16 @@ def test_predictions_are_resampled_as_their_arrays():
     np.testing.assert_array_equal(found.draws, rm.resample(rm.brier_score, labels, p, n_resamples=50).draws)
     with pytest.raises(ParameterError, match="'probabilities' of resample must be given"):
         rm.resample(rm.brier_score, labels)
+
+
+def test_resamples_refuse_intervals_that_they_do_not_have():
+    # Any other word for the method gave the percentile interval.
+    y = np.arange(60) % 2
+    p = np.linspace(0.1, 0.9, 60)
+    some = rm.resample("brier_score", y, p, n_resamples=50)
+    with pytest.raises(ParameterError, match=r"'method' of Resamples.interval must be one of 'percentile', 'basic'"):
+        some.interval(method="bca")
+    with pytest.raises(ParameterError, match=r"'level' of Resamples.interval"):
+        some.interval(level=95)
+    with pytest.raises(InputError, match=r"'other' of Resamples.minus must be of 50 resamples"):
+        some.minus(rm.resample("brier_score", y, p, n_resamples=40))

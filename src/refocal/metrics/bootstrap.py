@@ -15,7 +15,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
-from refocal.errors import DataError, InputWarning, ParameterError, warn
+from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.bins import bins_of
 from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.intervals import Interval, MeanSummary, PairedDifference, Summary
@@ -27,6 +27,9 @@ from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["Resamples", "bootstrap_interval", "paired_bootstrap", "resample"]
+
+METHODS_OF_INTERVALS = ("percentile", "basic")
+"""How an interval follows from resamples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,8 @@ class Resamples:
 
     def interval(self, *, level: float = 0.95, method: str = "percentile") -> Interval:
         """See `bootstrap_interval`."""
+        check_level(level, "Resamples.interval")
+        check_option(method, METHODS_OF_INTERVALS, "method", "Resamples.interval")
         low, high = _quantiles(self.draws, level)
         if method == "basic":
             mirrored = (2.0 * self.value - high, 2.0 * self.value - low)
@@ -65,6 +70,10 @@ class Resamples:
 
     def minus(self, other: Resamples, *, level: float = 0.95) -> PairedDifference:
         """See `paired_bootstrap`."""
+        check_level(level, "Resamples.minus")
+        if len(other.draws) != len(self.draws):
+            expected = f"of {len(self.draws)} resamples, the same as these"
+            raise ShapeError("other", "Resamples.minus", expected=expected, got=f"{len(other.draws)} resamples")
         differences = self.draws - other.draws
         n_resamples = len(differences)
         low, high = _quantiles(differences, level)
@@ -123,7 +132,7 @@ def bootstrap_interval(
     """
     function = "bootstrap_interval"
     if method is not None:
-        check_option(method, ("percentile", "basic"), "method", function)
+        check_option(method, METHODS_OF_INTERVALS, "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
     given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)

@@ -68,8 +68,9 @@ def log_loss_decomposition(
     saved, and can be slightly negative on calibrated predictions. It is what a calibrator finds, a lower bound of all
     miscalibration: `by` is "auto" (`AutoCalibration`), "temperature", "fts" (focal temperature scaling by log-loss) or
     any calibrator, and temperature scaling alone finds half where classes are off separately. Log-probabilities do as
-    logits. Rows of one of the `clusters`, such as a customer or a day, stay in one fold, and the interval is that of
-    independent clusters.
+    logits. The interval is too short on a few hundred rows: in simulations it covered all miscalibration in 79 to 94 %
+    of samples of 200 rows, and in 92 to 96 % of 1,000 rows. Rows of one of the `clusters`, such as a customer
+    or a day, stay in one fold, and the interval is that of independent clusters.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(5000, 4))

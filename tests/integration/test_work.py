@@ -65,7 +65,11 @@ def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
     assert exact == 1.0
     assert passes(walked, "predict") == (2.0, 0.0)  # for the report: before and after
     assert passes(walked, "inspect")[1] <= 1.3
-    assert {name for name, _ in walked} == {"temperature", "predict", "inspect"}
+    assert passes(walked, "apply_chain") == (
+        0.25,
+        0.0,
+    )  # for the report: mean probabilities, of 300,000 numbers at most
+    assert {name for name, _ in walked} == {"temperature", "predict", "inspect", "apply_chain"}
 
 
 def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked):
@@ -124,7 +128,7 @@ def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
     assert passes(walked, "vector")[0] <= 20
     assert passes(walked, "split")[0] <= 4  # γ and T on a third of the rows, on all, and of each fold on some
     assert sum(passes(walked, "predict")) <= 5  # the curve, the report, the folds; the members on some rows
-    assert passes(walked, "apply_chain") == (1.0, 0.0)  # for the report
+    assert passes(walked, "apply_chain") == (1.25, 0.0)  # for the report, mean probabilities included
     assert passes(walked, "inspect")[1] <= 5
     assert passes(walked, "temperature")[0] <= 4
     assert passes(walked, "spline")[1] <= 100

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Indices, Matrix, Vector, to_numpy
+from refocal._arrays import Indices, Vector, to_numpy
 from refocal.calibrators import settings as setting
 from refocal.engine import Block, Dataset
+from refocal.engine.apply import probabilities_of
 from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
@@ -103,26 +104,35 @@ def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
     # Of more rows every so many are taken: a report must not take longer than the fit.
     most_rows = 10_000
     most_numbers = 300_000
+    numbers_at_once = 30_000
     if block.counts is not None or block.label_of_row is not None:
         return None
     stride = math.ceil(max(block.n_rows / most_rows, block.n_rows * block.n_classes / most_numbers))
-    p = to_numpy(chain.probabilities(block.logits[::stride]))
-    weight = np.ones(len(p)) if block.weight is None else block.weight[::stride]
+    logits = block.logits[::stride]
+    n_rows = len(logits)
+    weight = np.ones(n_rows) if block.weight is None else block.weight[::stride]
     if not weight.sum() > 0.0:
         return None
-    means = weight @ p / weight.sum()
-    noted = {"n_rows": len(p), "values": [float(f"{mean:.6g}") for mean in means]}
+    rows_at_once = max(1, numbers_at_once // block.n_classes)
+    sums = np.zeros(block.n_classes)
+    last_column = np.empty(n_rows)
+    for start in range(0, n_rows, rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        p = to_numpy(probabilities_of(chain, logits[rows]))
+        sums += weight[rows] @ p
+        last_column[rows] = p[:, -1]
+    noted = {"n_rows": n_rows, "values": [float(f"{mean:.6g}") for mean in sums / weight.sum()]}
     if block.n_classes == 2:
-        noted["slope"] = float(f"{slope_of_labels(p, to_numpy(block.labels[::stride]), weight):.6g}")
+        noted["slope"] = float(f"{slope_of_labels(last_column, to_numpy(block.labels[::stride]), weight):.6g}")
     return noted
 
 
-def slope_of_labels(p: Matrix, labels: Indices, weight: Vector) -> float:
-    """The slope of the log-odds of labels over those of p (N, 2): below 1 where probabilities are too extreme.
+def slope_of_labels(p: Vector, labels: Indices, weight: Vector) -> float:
+    """The slope of the log-odds of labels over those of p = P(y = 1): below 1 where probabilities are too extreme.
 
-    A Newton step from (0, 1) of the likelihood of P(y = 1) = σ(a + b z), z = log p₁/p₀, with a prior of one row.
+    A Newton step from (0, 1) of the likelihood of P(y = 1) = σ(a + b z), z = log p/(1-p), with a prior of one row.
     """
-    event = np.clip(p[:, 1].astype(np.float64), 1e-12, 1.0 - 1e-12)
+    event = np.clip(p.astype(np.float64), 1e-12, 1.0 - 1e-12)
     design = np.stack([np.ones(len(event)), np.log(event) - np.log1p(-event)], axis=1)
     gradient = design.T @ (weight * (labels - event))
     information = (weight * event * (1.0 - event) * design.T) @ design + np.eye(2)

@@ -2,7 +2,8 @@
 
 Every pass adds up sums (`_block_passes`, `_block_sums`). The confidence and each class's probability have a histogram,
 with cells as fine as a fixed memory allows, so that errors come with the bound that these leave. The smooth error is
-that of memory but for rounding: its sums on a grid add up. Intervals come from the normal approximation.
+that of memory but for rounding: its sums on a grid add up. Intervals come from the
+covariance of influences: Wilson's for shares, on the log scale for losses, inverted tests for errors.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
     value = sums.means[metric.name]
     if metric.range[0] != 0.0:
         return StreamedMetric(value)
-    if metric.range[1] == 1.0:
+    if metric.summary is not None and metric.range[1] == 1.0:  # the accuracy, whose summary is that of a share
         bins = sums.bins
         n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
         return StreamedMetric(value, form=partial(share_ends, n_rows))

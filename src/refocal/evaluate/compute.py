@@ -245,8 +245,8 @@ def evaluate(
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `fit_seconds` to the time
-    that their fits took. Rows of `refocal.io` instead of Predictions are processed in blocks: intervals then come from
-    the normal approximation, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures
+    that their fits took. Rows of `refocal.io` instead of Predictions are processed in blocks: no interval is
+    resampled there, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures
     that are computed from histograms.
 
     >>> from refocal import TemperatureScaling

@@ -1,4 +1,4 @@
-"""Metrics of calibration: scores, binned and smooth errors, a streaming histogram, bootstrap intervals.
+"""Metrics of calibration: scores, binned and smooth errors, a streaming histogram, intervals.
 
 Every function takes `y_true` first, then probabilities (`log_loss`: log-probabilities) as NumPy arrays, torch
 tensors or anything else of the array API, binary or with the classes on the last axis, with any leading axes, or as

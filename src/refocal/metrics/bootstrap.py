@@ -1,4 +1,4 @@
-"""Bootstrap intervals for every metric and for the difference of two sets of predictions.
+"""The default interval of every metric, by its own summary or by the bootstrap, and of the difference of two models.
 
 A resample is a vector of counts, one per row, drawn once for all measures that are compared; with clusters these are
 drawn, and each count is that of all rows of one. A score that is a mean is then one matrix product.

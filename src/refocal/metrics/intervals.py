@@ -1,4 +1,4 @@
-"""Intervals of a metric and of a difference: normal, Wilson's and exact ones, by row or by cluster."""
+"""Intervals of a metric and of a difference: normal, Student's, on the log scale, Wilson's and exact ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Interval", "PairedDifference"]
 class Interval:
     """A metric with its interval; `bias` estimates by how much noise increases the value on average.
 
-    `n_resamples` is the number of resamples; 0 for the normal approximation.
+    `n_resamples` is the number of resamples, or of simulated replicates; 0 where a formula has the interval.
 
     >>> from refocal.metrics import bootstrap_interval, brier_score
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from refocal.evaluate import evaluate
 from refocal.evaluate._blocks import _streamed_mean
+from refocal.io import blocks
 from refocal.metrics import Metric
 from refocal.metrics.intervals import MeanSummary
 
@@ -24,3 +26,11 @@ def test_a_mean_of_ones_own_between_0_and_1_has_the_interval_of_memory():
 
     in_memory = MeanSummary(terms.mean(), terms, None, None, (0.0, 1.0)).interval()
     assert (low, high) == pytest.approx((in_memory.low, in_memory.high))
+
+
+def test_one_row_in_blocks_that_is_classified_wrongly_has_no_interval():
+    rows = blocks([(np.array([[2.0, 0.0]]), np.array([1]))])
+    measured = evaluate(rows, {}).before.measures
+
+    assert measured["accuracy"].value == 0.0
+    assert measured["log_loss"].value == pytest.approx(np.log1p(np.exp(2.0)))

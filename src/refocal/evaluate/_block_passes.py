@@ -200,7 +200,8 @@ def sum_influences(
             for metric, of_methods in influences
         ]) * part.weights  # fmt: skip
         if part.clusters is None:
-            scaled = weighted * (total_weight / (total_weight - part.weights))
+            with np.errstate(divide="ignore", invalid="ignore"):  # a row that has all the weight says nothing: NaN
+                scaled = weighted * (total_weight / (total_weight - part.weights))
             products += scaled @ scaled.transpose(0, 2, 1)
         else:
             columns = np.concatenate([weighted.reshape(-1, part.n_rows), part.weights[None]])

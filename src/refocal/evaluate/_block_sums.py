@@ -106,8 +106,13 @@ class TermSums:
     def covariances(self) -> list[Vector]:
         """The covariance of each mean between the methods, (k, k).
 
-        Σ w² (x - mean)(x - mean)ᵀ / (Σ w)², by n / (n - 1).
+        Σ w² (x - mean)(x - mean)ᵀ / (Σ w)², by n / (n - 1). One row or cluster says nothing about it: NaN.
         """
+        n_methods = self.means.shape[1]
+        is_one_row = self.clusters is None and math.isinf(self.factor_of_rows)
+        is_one_cluster = self.clusters is not None and self.clusters.n_clusters < 2
+        if is_one_row or is_one_cluster:
+            return [np.full((n_methods, n_methods), math.nan) for _ in self.means]
         covariances = []
         for mean, products in zip(self.means, self._products_of_units(), strict=True):
             centre = np.column_stack([np.eye(len(mean)), -mean])  # takes x and 1 to x - mean

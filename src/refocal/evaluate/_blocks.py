@@ -144,7 +144,8 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
         task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
         products = rows.reduce(task, for_fit=False) / total.terms.weight**2
         if total.n_clusters is None:
-            products = products * (1.0 - 1.0 / rows.n_rows)
+            with np.errstate(invalid="ignore"):  # one row says nothing about a variance: NaN
+                products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
     for name, covariance in covariances.items():

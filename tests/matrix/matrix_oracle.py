@@ -79,6 +79,11 @@ def positive_column(columns, labels, positive, *, is_one_number=False):
     return expected(columns, [*labels, positive], 2, positive=positive)[-1]
 
 
+def contradicts_calibrator(positive):
+    """Whether one number per row is said to be about class 0, where it is about class 1 of a calibrator of 0 and 1."""
+    return positive is not None and TRUTH.get(key(positive), key(positive)) == "0"
+
+
 def classes_of(columns, labels, n_classes, first=0, *, is_in_memory=True):
     """The key of the class of each column after a fit; None where numbers are the labels of named columns.
 

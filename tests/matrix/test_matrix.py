@@ -104,6 +104,8 @@ def expectation(cell):
             return oracle.UNCLEAR
     if entry.takes_labels and entry.reads_labels:
         is_one = case.is_one_number
+        if entry.has_calibrator and is_one and oracle.contradicts_calibrator(case.positive):
+            return oracle.REFUSED
         said = {"positive": case.positive, "first": case.first, "mark": case.mark}
         kind = {"is_fit": entry.names_classes, "is_one_number": is_one}
         column = oracle.expected(case.columns, rows.labels, case.n_classes, **said, **kind)

@@ -138,6 +138,8 @@ def test_the_search_finds_explanations_first(browser, site):
         field.clear()
         field.send_keys(query)
         wait_until(lambda title=title: driver.execute_script(first) == title)
+        assert driver.execute_script(first) == title
+    assert remote_requests(driver) == []
 
 
 @pytest.mark.parametrize(("page", "needle"), [("report", "calibration error"), ("explorer", "γ")])

@@ -106,7 +106,7 @@ def test_rows_it_does_not_apply_to_are_left_to_others():
     assert not column_bins.can_count(probability_rows(y, p, np.ones(50)), 15, "quantile")
     assert not column_bins.can_count(probability_rows(y, p), 15, "uniform")
     assert not column_bins.can_count(probability_rows(y, p.numpy()), 15, "quantile")
-    assert not column_bins.can_count(probability_rows(y, p), column_bins.MOST_BINS + 1, "quantile")
+    assert not column_bins.can_count(probability_rows(y, p), 1_025, "quantile")
 
 
 def test_a_cell_can_hold_the_last_bits_and_the_number_of_all_rows():

@@ -37,8 +37,6 @@ ONE_ROW = 1 << 39
 MOST_ROWS = (1 << 24) - 1
 """Rows that an int64 number can count so, all in one cell."""
 
-MOST_BINS = 1 << 10
-
 COUNTERS = 1 << 24
 """Counters of opened cells, and the most classes at a time follow from it: 64 for 15 bins."""
 
@@ -90,8 +88,9 @@ def can_count(rows: Predictions, n_bins: int, strategy: str) -> bool:
     """Whether `column_bins` applies: rows without weights on a GPU, in float32 or a shorter type."""
     if rows.binary or rows.weight is not None or not on_gpu(rows.values):
         return False
+    most_bins = 1_024  # one class at a time then fills the counters of opened cells
     is_short = rows.values.element_size() <= 4
-    return is_short and strategy == "quantile" and len(rows.labels) <= MOST_ROWS and n_bins <= MOST_BINS
+    return is_short and strategy == "quantile" and len(rows.labels) <= MOST_ROWS and n_bins <= most_bins
 
 
 def column_bins(rows: Predictions, n_bins: int) -> ColumnBins:

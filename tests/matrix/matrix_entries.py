@@ -184,6 +184,8 @@ class Entry:
     """How labels are stored, if not in all ways: entries that differ only in a formula need not try each."""
     is_loose: bool = False
     """Whether its numbers are of single precision."""
+    ends_within_tolerance: bool = False
+    """Whether it fits by steps that end before the last digit of single precision."""
     is_permuted: bool = False
     """Whether columns in another order are an error."""
 
@@ -714,7 +716,9 @@ APPLIED = {
 }
 ENTRIES = [
     Entry("fit_ts", run_fit_ts, want_fit, **IN_MEMORY_FIT),
-    Entry("fit_auto", partial(run_fit, "auto"), partial(want_fitted, "auto"), **IN_MEMORY_FIT),
+    Entry(
+        "fit_auto", partial(run_fit, "auto"), partial(want_fitted, "auto"), ends_within_tolerance=True, **IN_MEMORY_FIT
+    ),
     *(
         Entry(
             f"fit_{method}",
@@ -722,6 +726,7 @@ ENTRIES = [
             partial(want_fitted, method),
             without=IN_BLOCKS,
             kinds=("int", "bool", "text"),
+            ends_within_tolerance=method == "group",
             **IN_MEMORY_FIT,
         )
         for method in ("logistic", "isotonic", "group")

@@ -18,6 +18,7 @@ from refocal._arrays import (
     Array,
     as_array,
     for_fitting,
+    in_single,
     is_dask,
     is_plain_tensor,
     is_zarr_array,
@@ -313,6 +314,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if is_dask(X):
             return self._by_chunk(self.predict, X, answers_classes=True)
+        X = self._in_single(X)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
             scores = as_array(self._columns(X, "predict"), "X", "predict")
@@ -321,6 +323,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
         return index
+
+    def _in_single(self, X: Any) -> Any:
+        """Rows of half precision in single precision, where log-probabilities that differ do not round to the same."""
+        return replace(X, values=in_single(X.values)) if isinstance(X, Predictions) else in_single(X)
 
     def adapt(self, X: Any = None, **options: Any) -> tuple[Calibrator, Adaptation]:
         """A calibrator for rows with other class shares, from unlabelled rows or known shares, and what is known.

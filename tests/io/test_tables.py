@@ -463,3 +463,18 @@ def test_a_field_that_is_twice_in_a_line_is_refused(tmp_path, repeated):
         read(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").write_text(lines[1])
     assert read(tmp_path / "a.jsonl").labels.tolist() == [1]
+
+
+def test_whole_numbers_beside_a_score_are_no_class(tmp_path):
+    """The number of a patient was taken for the logit of class 0."""
+    file = tmp_path / "risk.csv"
+    lines = [f"{i},{(i * 7 % 10) / 10 + 0.05:.2f},{i % 2}" for i in range(20)]
+    file.write_text("\n".join(["patient,score,label", *lines]))
+    for kind in (None, "probabilities"):
+        with pytest.raises(FormatError, match=r"the columns 'patient', 'score' do not look .*values='score'"):
+            read(file, input=kind)
+    rows = read(file, input="probabilities", values="score")
+    assert rows.n_classes == 2
+    # Scores that are all whole numbers are scores still.
+    file.write_text("\n".join(["no,maybe,yes,label", *(f"{i % 4},{i % 5},{i % 2},{i % 3}" for i in range(20))]))
+    assert read(file).class_names == ("no", "maybe", "yes")

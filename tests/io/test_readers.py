@@ -256,6 +256,16 @@ def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
         )
 
 
+def test_two_columns_of_labels_are_refused_unless_one_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("p,label,labels\n0.3,0,1\n0.8,1,0\n")
+    np.savez(tmp_path / "a.npz", logits=2.0 * np.eye(2), label=[0, 1], labels=[1, 0])
+    for file in ("a.csv", "a.npz"):
+        with pytest.raises(FormatError, match="has 'label' and 'labels'; say which one holds the labels"):
+            read(tmp_path / file)
+        assert read(tmp_path / file, labels="label").labels.tolist() == [0, 1]
+        assert read(tmp_path / file, labels="labels").labels.tolist() == [1, 0]
+
+
 def test_a_column_of_ids_is_no_class(tmp_path):
     (tmp_path / "a.csv").write_text("row_id,cat,dog,label\n1,2.0,0.5,cat\n2,0.5,1.0,dog\n")
     rows = read(tmp_path / "a.csv")

@@ -381,6 +381,15 @@ def test_files_of_one_command_enter_in_the_order_of_their_periods(refocal, folde
     assert "which had 1,200 already; the same rows again count twice" in out
 
 
+def test_files_in_one_command_leave_the_state_of_a_command_for_each(refocal, days, folder):
+    for file in files(days):
+        assert refocal("monitor", file, "--probability-column", "p", "--state", "apart.json")[0] == 0
+    assert refocal("monitor", *files(days), "--probability-column", "p", "--state", "together.json")[0] == 0
+    apart, together = (json.loads((folder / f"{name}.json").read_text()) for name in ("apart", "together"))
+    assert together["history"]["path"][-1]["log_e"] != 0.0
+    assert together["history"] == apart["history"]
+
+
 def test_periods_of_which_no_order_is_known_are_refused(refocal, folder):
     table = pd.DataFrame({"p": [0.2, 0.7] * 4, "label": [0, 1] * 4, "day": ["30.11.2025", "1.12.2025"] * 4})
     table.to_csv(folder / "rows.csv", index=False)

@@ -45,18 +45,8 @@ from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.squared import SquaredSummary
 
 
-def measure_in_blocks(
-    rows: BlockedDataset,
-    methods: Methods,
-    report: Progress,
-    *,
-    n_resamples: int | None,
-    seed: int | None,
-    groups: Any,
-    clusters: Any,
-) -> Results:
+def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) -> Results:
     """Every metric of every method; a method that fails raises, since one pass over the rows serves all."""
-    _refuse_options(n_resamples, seed, groups=groups, clusters=clusters)
     _refuse_methods(rows, methods)
     watch = rows.watch
     start = time.perf_counter()
@@ -92,8 +82,8 @@ def measure_in_blocks(
     return Results(results, rows.n_rows, columns, len(group_names), notes)
 
 
-def _refuse_options(n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
-    """Refuse the options of rows in memory."""
+def refuse_options_of_memory(*, n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
+    """Refuse the options that only rows in memory have; `of_rows` are the columns that come with rows."""
     for argument, value in (("n_resamples", n_resamples), ("seed", seed)):
         if value is not None:
             expected = "left out for rows in blocks, which are not resampled"

@@ -424,7 +424,9 @@ def _called_by_labels(
     counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
     truths = {"True": 1, "False": 0}
     are_all_counted = {truths.get(str(key), key) for key in given} in counted
-    are_scores = all(name in cells and could_be_scores(name, cells[name], also_whole=True) for name in candidates)
+    # Whole numbers beside scores that are not, as a patient's number beside a risk, are no scores.
+    are_whole = not any(name in cells and could_be_scores(name, cells[name]) for name in candidates)
+    are_scores = all(name in cells and could_be_scores(name, cells[name], are_whole) for name in candidates)
     return list(candidates) if len(candidates) > 1 and are_all_counted and are_scores else None
 
 

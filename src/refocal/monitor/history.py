@@ -12,7 +12,8 @@ import copy
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from itertools import groupby
+from typing import ClassVar, NamedTuple
 
 from refocal.errors import FormatError
 from refocal.monitor.evidence import BatchTest
@@ -54,6 +55,16 @@ class Entry:
     n_rows: int
 
 
+class LabelledPart(NamedTuple):
+    """Labelled rows of one period."""
+
+    key: Key
+    rows: Predictions
+    is_measured: bool
+    """Whether the scale of the scores has them, as it has rows that waited. Others enter it with their own period: so
+    the evidence is the same whether periods come in one call or in several."""
+
+
 @dataclass
 class History:
     """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
@@ -91,33 +102,46 @@ class History:
         """The alarm of this monitor that was not acknowledged."""
         return next((alarm for alarm in self.alarms if not alarm.acknowledged and not alarm.monitor), None)
 
-    def predicted(self, key: Key, rows: Predictions) -> None:
-        """Predictions of a period, before their labels."""
-        p, _ = rows.confidence()
-        self.scale = self.scale.after(log_odds_of(p))
+    def expect(self, key: Key, rows: Predictions) -> None:
+        """What predictions of a period say about their own performance, before their labels."""
         expected = expected_of(rows, labelled=False, predicted=True)
         self._put(replace(Period.empty(key), expected=expected))
 
-    def add(self, parts: list[tuple[Key, Predictions]], waiting: dict[Key, int], enough: float, alpha: float) -> None:
+    def measure(self, rows: Predictions) -> None:
+        """The scale of the scores after further predictions."""
+        p, _ = rows.confidence()
+        self.scale = self.scale.after(log_odds_of(p))
+
+    def add(self, parts: list[LabelledPart], waiting: dict[Key, int], enough: float, alpha: float) -> None:
         """Labelled rows by period, one after the other; `waiting` has the rows of these periods without labels.
 
         A period enters the test when a share of `enough` of its rows has labels; independent rows enter at once.
         """
-        for key, rows in sorted(parts, key=lambda part: in_order(part[0])):
-            period = Period.of(key, rows, self.scale, independent=self.independent)
-            self._put(period)
-            if self.independent:
-                self.wealth = self.wealth.after(period.ratios)
-                self.n_entered += len(rows)
-                self._note(key, alpha)
-                continue
-            known = self._kept(key)
-            if known is None:
-                continue  # of long ago: it counts in the sums
-            if known.n >= enough * (known.n + waiting.get(key, 0)):
-                self._enter(known, len(rows), alpha)
+        in_turn = sorted(parts, key=lambda part: in_order(part.key))
+        for key, of_period in groupby(in_turn, key=lambda part: part.key):
+            together = list(of_period)
+            for part in together:
+                if not part.is_measured:
+                    self.measure(part.rows)
+            for part in together:
+                self._add(key, part.rows, waiting.get(key, 0), enough, alpha)
         while len(self.periods) > self.most_open:
             self._close(alpha)
+
+    def _add(self, key: Key, rows: Predictions, n_waiting: int, enough: float, alpha: float) -> None:
+        """Labelled rows of one period, of which `n_waiting` others have no labels."""
+        period = Period.of(key, rows, self.scale, independent=self.independent)
+        self._put(period)
+        if self.independent:
+            self.wealth = self.wealth.after(period.ratios)
+            self.n_entered += len(rows)
+            self._note(key, alpha)
+            return
+        known = self._kept(key)
+        if known is None:
+            return  # of long ago: it counts in the sums
+        if known.n >= enough * (known.n + n_waiting):
+            self._enter(known, len(rows), alpha)
 
     def _kept(self, key: Key) -> Period | None:
         """A period that is kept one by one."""

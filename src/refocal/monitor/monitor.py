@@ -32,7 +32,7 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
-from refocal.monitor.history import LARGEST_LOG_E, Alarm, History
+from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
 from refocal.monitor.state import MonitorState, check_mergeable
@@ -127,7 +127,7 @@ class CalibrationMonitor:
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
         self._history = History(independent=bool(independent))
         self._waiting: dict[str, Waiting] = {}
-        self._gathered: list[tuple[Key, Predictions]] | None = None
+        self._gathered: list[LabelledPart] | None = None
         """The labelled rows of batches that enter the test together; None where each enters by itself."""
 
     @property
@@ -217,8 +217,8 @@ class CalibrationMonitor:
         self.class_names = names or self.class_names
         parts = by_period(keys, rows)
         for key, part in parts:
-            self._history.predicted(key, part)
-        self._enter(parts)
+            self._history.expect(key, part)
+        self._enter([LabelledPart(key, part, is_measured=False) for key, part in parts])
         return len(rows)
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
@@ -249,7 +249,8 @@ class CalibrationMonitor:
             is_new = np.array([entry.counts for entry in waited])
             if is_new.any():
                 keys = [entry.key for entry in waited if entry.counts]
-                self._enter(by_period(keys, rows.take(np.flatnonzero(is_new))))
+                parts = by_period(keys, rows.take(np.flatnonzero(is_new)))
+                self._enter([LabelledPart(key, part, is_measured=True) for key, part in parts])
             if not is_new.all():
                 n_old = np.count_nonzero(~is_new)
                 text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
@@ -471,7 +472,7 @@ class CalibrationMonitor:
             raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
         return rows.as_probabilities(), self._same_names(rows.class_names, rows.n_classes, function)
 
-    def _enter(self, parts: list[tuple[Key, Predictions]]) -> None:
+    def _enter(self, parts: list[LabelledPart]) -> None:
         """Labelled rows, by period."""
         if self._gathered is not None:
             self._gathered.extend(parts)
@@ -498,7 +499,8 @@ class CalibrationMonitor:
         self._check_classes(rows, function)
         self.class_names = class_names or self.class_names
         for key, part in by_period(keys, rows):
-            self._history.predicted(key, part)
+            self._history.expect(key, part)
+            self._history.measure(part)
         for i, name in enumerate(names):
             groups = {column: str(values[i]) for column, values in rows.groups.items()}
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)

@@ -256,6 +256,17 @@ def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
         )
 
 
+def test_two_columns_are_not_the_classes_of_a_calibrator_because_it_has_two(tmp_path):
+    logits = np.array([[1.0, -0.5], [0.5, 2.0], [-1.0, 0.5], [0.25, -0.5]])
+    np.savez(tmp_path / "fit.npz", logits=logits, labels=[0, 1, 1, 0])
+    TemperatureScaling().fit(read(tmp_path / "fit.npz")).save(tmp_path / "c.json")
+    (tmp_path / "new.csv").write_text("score,amount\n0.3,10.5\n0.8,7.25\n")
+    arguments = ["apply", str(tmp_path / "c.json"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "p.csv")]
+    assert run(arguments) == 1
+    assert not (tmp_path / "p.csv").exists()
+    assert run([*arguments, "--values", "score,amount"]) == 0
+
+
 def test_two_columns_of_labels_are_refused_unless_one_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("p,label,labels\n0.3,0,1\n0.8,1,0\n")
     np.savez(tmp_path / "a.npz", logits=2.0 * np.eye(2), label=[0, 1], labels=[1, 0])

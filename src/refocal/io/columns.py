@@ -2,7 +2,7 @@
 
 Columns that are not plainly classes are never taken for classes. Plain are those that are named by a caller, those
 whose common beginning says that they are scores (logit_cat, p_dog), those that labels are called by, those called by
-whole numbers, those whose probabilities sum to 1, and as many as a calibrator has classes where there are no others.
+whole numbers, those whose probabilities sum to 1, and three or more that are as many as a calibrator has classes.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
         classes = _called_by_labels(contents, query, candidates, labels)
     if classes is None:
         classes = _that_sum_to_one(contents, query, candidates)
-    if classes is None and query.n_classes == len(candidates):
+    if classes is None and query.n_classes == len(candidates) > 2:  # any two columns may be a score and a feature
         cells = contents.first_cells(candidates)
         are_scores = all(name in cells and could_be_scores(name, cells[name]) for name in candidates)
         classes = candidates if are_scores else None

@@ -151,9 +151,9 @@ class RowReader:
             classes = _typed_classes(names, rule, label_map, labels)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
         if rule.names is None and rule.sorts and not rule.are_column_numbers(labels):
-            classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
-            columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
-            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
+            in_order = tuple(sorted_classes(sorted(labels, key=_order_of_label), None, rule).tolist())
+            columns = {label_key(label): i for i, label in enumerate(in_order)}
+            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=in_order)
         label_map = rule.decide(labels)
         classes = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
         return replace(self, label_map=label_map, classes=classes)

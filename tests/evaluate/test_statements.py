@@ -19,7 +19,7 @@ from refocal.evaluate.statements import (
     score_terms,
     statement_levels,
 )
-from refocal.evaluate.summary import remarks
+from refocal.evaluate.summary import group_verdict, remarks
 from refocal.io import Predictions
 from refocal.metrics import PairedDifference
 
@@ -107,6 +107,14 @@ def test_the_p_value_of_the_recommendation_is_one_of_all_statements(p_value, sho
     said = recommendation(replace(found, methods=methods))
     assert said.endswith(f"{shown}).")
     assert ("significantly better than histogram" in said) == (p_value == 0.025)
+
+
+def test_groups_that_are_not_off_are_none():
+    rng = np.random.default_rng(0)
+    rows = calibrated(rng, 400, 2).with_groups({"half": ["first"] * 200 + ["second"] * 200})
+    said = group_verdict(compare(rows, rows, ["ts"], chosen="ts", n_resamples=10))
+    start = "In none of 2 groups the mean probability differs significantly from the rate"
+    assert said == f"{start} with temperature scaling, and in none before."
 
 
 @pytest.mark.parametrize("is_rival", [False, True])

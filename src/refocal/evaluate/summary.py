@@ -422,9 +422,9 @@ def group_verdict(evaluation: Evaluation) -> str:
     off, off_before = (sum(map(is_off, method.groups)) for method in (evaluation.after, evaluation.before))
     what = "mean probability" if evaluation.positive is not None else "mean confidence"
     which = "rate" if evaluation.positive is not None else "accuracy"
-    said = f"In {off} of {len(rows)} groups the {what} differs significantly from the {which}"
+    said = f"In {off or 'none'} of {len(rows)} groups the {what} differs significantly from the {which}"
     if evaluation.after is not evaluation.before:
-        said += f" with {evaluation.after.title}, and in {off_before} before"
+        said += f" with {evaluation.after.title}, and in {off_before or 'none'} before"
     if not off:
         return f"{said}."
     worst = rows[0]

@@ -182,10 +182,14 @@ class Entry:
     """What may be in a row, if not all: the zeros of a calibrator that was fitted on other rows count otherwise."""
     kinds: tuple[str, ...] = ()
     """How labels are stored, if not in all ways: entries that differ only in a formula need not try each."""
+    without_namings: tuple[str, ...] = ()
+    """Names of columns, and labels of them, that it does not take."""
     is_loose: bool = False
     """Whether its numbers are of single precision."""
     ends_within_tolerance: bool = False
     """Whether it fits by steps that end before the last digit of single precision."""
+    covers: tuple[str, ...] = ()
+    """The public names that it calls, as tools/public_interface.py has them."""
     is_permuted: bool = False
     """Whether columns in another order are an error."""
 
@@ -196,6 +200,8 @@ class Entry:
     def case_for(self, case):
         """The case whose rows it takes; None if it takes none like that."""
         if case.input not in self.inputs or case.n_classes not in self.n_classes:
+            return None
+        if case.naming in self.without_namings:
             return None
         if (case.positive is not None and not self.takes_positive) or (case.is_weighted and not self.takes_weight):
             return None

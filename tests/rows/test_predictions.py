@@ -211,3 +211,11 @@ def test_no_rows_and_rows_from_the_end_are_taken():
     rows = Predictions.from_probabilities([0.2, 0.9], [0, 1])
     assert len(rows.take([])) == 0
     assert rows.take([-1]).labels.tolist() == [1]
+
+
+def test_rows_of_tensors_are_taken_from_the_last_to_the_first():
+    """An index that NumPy reversed in place, which torch does not take as it is."""
+    logits = torch.arange(6.0).reshape(3, 2)
+    rows = Predictions.from_logits(logits, [0, 1, 1]).take(np.arange(3)[::-1])
+    assert rows.values.tolist() == [[4.0, 5.0], [2.0, 3.0], [0.0, 1.0]]
+    assert rows.labels.tolist() == [1, 1, 0]

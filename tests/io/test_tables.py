@@ -372,7 +372,9 @@ def compressed(path):
     return packed
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".ndjson"])
+@pytest.mark.parametrize(
+    "ending", [".csv", ".jsonl", *(pytest.param(ending, marks=pytest.mark.long) for ending in (".tsv", ".ndjson"))]
+)
 def test_compressed_text_is_read_as_other_text_is(tmp_path, fitted, ending, monkeypatch, capsys):
     for name in ("plain", "packed"):
         (tmp_path / name).mkdir()

@@ -144,8 +144,12 @@ def choose(contents: Contents, query: Query) -> Columns:
             known_name(contents, name)
     if pairs:
         return _pairs(contents, query)
-    usual = (name for name in usual_labels if name in contents.names and name != query.values)
-    labels = query.labels or (None if contents.is_anonymous else next(usual, None))
+    taken_otherwise = {query.values, query.weight, *query.groups}
+    usual = [name for name in usual_labels if name in contents.names and name not in taken_otherwise]
+    if len(usual) > 1 and query.labels is None:
+        problem = "has 'label' and 'labels'; say which one holds the labels"
+        raise FormatError(f"{contents.where}: {problem}.", Remedy.LABELS)
+    labels = query.labels or (None if contents.is_anonymous else next(iter(usual), None))
     if query.several:
         labels = known_name(contents, labels or usual_labels[0])
     if not contents.names:

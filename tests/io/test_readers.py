@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal._groups import as_groups
 from refocal.cli.run import run
 from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, MissingExtraError, ParameterError
@@ -214,6 +216,54 @@ def test_p_is_a_class_among_others_of_one_letter(tmp_path):
     rows = read(tmp_path / "a.csv", input="probabilities")
     assert rows.class_names == ("p", "n")
     assert rows.values.tolist() == [[0.3, 0.7], [0.8, 0.2]]
+
+
+def test_p_beside_another_letter_is_a_probability_where_labels_are_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("p,w,label\n0.3,2.5,0\n0.8,1.0,1\n")
+    rows = read(tmp_path / "a.csv")
+    assert rows.described().endswith("labels: label, column numbers; positive: 1; 1 of 3 columns not used: w")
+    assert rows.event(1)[0].tolist() == [0.3, 0.8]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "score,age,label\n0.3,41,0\n0.8,35,1\n",
+        "pd,exposure,label\n0.3,100.5,0\n0.8,70.25,1\n",
+        "score,amount,label\n0.3,10.5,False\n0.8,7.25,True\n",
+        "score,amount,age,label\n0.3,10.5,41,0\n0.8,7.25,35,1\n0.1,7.25,30,2\n",
+    ],
+)
+def test_a_score_beside_a_feature_is_not_taken_for_classes_that_labels_count(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(FormatError, match="do not look like classes"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("cat,dog,emu,label\n3.5,1.5,2.5,0\n1.5,2.5,0.5,1\n1.5,2.5,0.5,2\n")
+    assert read(tmp_path / "a.csv").class_names == ("cat", "dog", "emu")
+
+
+def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
+    days = pd.date_range("2026-03-28", periods=3, tz="Europe/Berlin")
+    table = pd.DataFrame({"p": [0.1, 0.2, 0.3], "label": [0, 1, 0], "day": days})
+    table.to_parquet(tmp_path / "a.parquet")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    expected = ["2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
+    for file in ("a.parquet", "a.csv"):
+        assert read(tmp_path / file, groups=["day"]).groups["day"].tolist() == expected
+    for frame in (table, pa.Table.from_pandas(table), polars.from_pandas(table)):
+        assert (
+            as_groups(frame[["day"]] if frame is table else frame.select(["day"]), 3, "f")["day"].tolist() == expected
+        )
+
+
+def test_two_columns_of_labels_are_refused_unless_one_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("p,label,labels\n0.3,0,1\n0.8,1,0\n")
+    np.savez(tmp_path / "a.npz", logits=2.0 * np.eye(2), label=[0, 1], labels=[1, 0])
+    for file in ("a.csv", "a.npz"):
+        with pytest.raises(FormatError, match="has 'label' and 'labels'; say which one holds the labels"):
+            read(tmp_path / file)
+        assert read(tmp_path / file, labels="label").labels.tolist() == [0, 1]
+        assert read(tmp_path / file, labels="labels").labels.tolist() == [1, 0]
 
 
 def test_a_column_of_ids_is_no_class(tmp_path):

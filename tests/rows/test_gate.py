@@ -16,8 +16,10 @@ from refocal import AutoCalibration, GroupCalibration, TemperatureScaling, load,
 from refocal.cli.run import run
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
-from refocal.io import Predictions, apply, blocks, open_rows, read
+from refocal.io import Predictions, apply, blocks, open_rows, read, rows_of
 from refocal.monitor import CalibrationMonitor
+from refocal.rows import RawRows, RowReader
+from refocal.rows.gate import read_raw
 
 NAMES = np.array(["dog", "emu", "cat"])
 
@@ -471,3 +473,77 @@ def test_log_odds_of_predictions_have_one_axis_and_those_of_a_fit_any():
         for x, y in ((log_odds, labels), (log_odds.ravel(), labels.ravel()))
     )
     assert fitted.temperature_ == flat.temperature_
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "classes"),
+    [
+        (np.array([0, 1, 1, 0]), 0, [1, 0]),
+        (np.array([False, True, True, False]), True, [False, True]),
+        (np.array([False, True, True, False]), False, [True, False]),
+        (np.array([1, 2, 2, 1]), 1, [2, 1]),
+        (np.array([-1, 1, 1, -1]), 1, [-1, 1]),
+        (np.array(["1", "2", "2", "1"]), "1", ["2", "1"]),
+    ],
+)
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_classes_of_a_positive_label_are_of_the_type_of_the_labels(labels, positive, classes, in_blocks):
+    log_odds = np.array([-2.0, 1.0, 0.5, 0.75])
+    if in_blocks:
+        rows = blocks([(log_odds[:2], labels[:2]), (log_odds[2:], labels[2:])], positive_label=positive)
+    else:
+        rows = Predictions.from_log_odds(log_odds, labels, positive_label=positive)
+    assert rows.classes.tolist() == classes
+    calibrator = TemperatureScaling().fit(rows)
+    predicted = calibrator.predict(log_odds)
+    assert predicted.dtype.kind == labels.dtype.kind
+    # The numbers are about the positive class, which is the second.
+    assert predicted.tolist() == [classes[0], classes[1], classes[1], classes[1]]
+
+
+@pytest.mark.parametrize("names", [(10, 20), (1, 2), ("True", "False")])
+def test_classes_of_blocks_are_of_the_type_of_the_labels_as_those_in_memory(names):
+    logits = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.5]])
+    labels = np.array([{"True": True, "False": False}.get(name, name) for name in names])[[0, 1, 1]]
+    frame = pd.DataFrame(logits, columns=list(names))
+    in_memory = TemperatureScaling().fit(frame, labels)
+    in_blocks = TemperatureScaling().fit(blocks([(frame[:2], labels[:2]), (frame[2:], labels[2:])]))
+    assert in_blocks.classes_.tolist() == in_memory.classes_.tolist() == labels[:2].tolist()
+    assert in_blocks.classes_.dtype.kind == labels.dtype.kind
+
+
+def test_one_number_per_row_is_not_about_two_classes(tmp_path):
+    p, labels = np.array([0.9, 0.2, 0.6]), np.array(["no", "yes", "no"])
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"p": p, "label": labels}).to_csv(path, index=False)
+    options = {"class_names": ["no", "yes"], "positive_label": "no"}
+    text = "'positive_label' of .* must be 'yes' or left out: one number per row is about the second of class_names"
+    with pytest.raises(ParameterError, match=text):
+        Predictions.from_probabilities(p, labels, **options)
+    with pytest.raises(ParameterError, match=text):
+        TemperatureScaling(input="probabilities").fit(blocks([(p, labels)], input="probabilities", **options))
+    with pytest.raises(ParameterError, match=text):
+        read(path, **options)
+    with pytest.raises(ParameterError, match=text):
+        open_rows(path, **options).start()
+    # Two columns move, and one number is about what either of the two says.
+    both = np.stack([p, 1.0 - p], axis=1)
+    assert Predictions.from_probabilities(both, labels, **options).class_names == ("yes", "no")
+    of_label = Predictions.from_probabilities(p, labels, positive_label="no")
+    of_names = Predictions.from_probabilities(p, labels, class_names=["yes", "no"])
+    assert metrics.brier_score(of_label) == metrics.brier_score(of_names) == np.mean((p - (labels == "no")) ** 2)
+
+
+def test_names_of_blocks_are_not_those_of_a_data_frame_in_another_order():
+    frame = pd.DataFrame({"no": [0.9, 0.2], "yes": [0.1, 0.8]})
+    with pytest.raises(ShapeError, match="'class_names' of blocks must be left out, or in the order of the columns"):
+        blocks([(frame, ["no", "yes"])], input="probabilities", class_names=["yes", "no"])
+    partitions = dd.from_pandas(frame.assign(label=["no", "yes"]), npartitions=1)
+    with pytest.raises(ShapeError, match="'class_names' of rows_of must be left out, or in the order of the columns"):
+        rows_of(partitions, "label", input="probabilities", class_names=["yes", "no"])
+
+
+def test_one_number_of_rows_without_labels_is_not_about_two_classes_either():
+    reader = RowReader(2, "probabilities", ("no", "yes"), positive_label="no", function="read", has_one_number=True)
+    with pytest.raises(ParameterError, match="one number per row is about the second of class_names"):
+        read_raw(RawRows(np.array([0.9, 0.2]), None), reader)

@@ -510,10 +510,8 @@ def _measured(
     stated_bias = None
     if name in (NONE, picked) and "mean_bias" in result.summaries:
         bias = result.summaries["mean_bias"]
-        if isinstance(bias, BiasSummary):
-            stated_bias = bias.exact_interval(level=level_of_one)
-        else:  # of blocks, which have enough events for the normal interval
-            stated_bias = bias.interval(level=level_of_one)
+        assert isinstance(bias, BiasSummary)  # noqa: S101 - of memory and of blocks
+        stated_bias = bias.exact_interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,21 @@ def keys_of_rows(
     if len(values) != n_rows:
         raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}
+    _check_decimals([*known.values(), *([] if last is None else [last])], function)
     return [known[value] for value in values]
+
+
+def _check_decimals(keys: list[Key], function: str) -> None:
+    """Refuse decimals whose order as numbers is not that of `in_order`: 1.25 is before 1.5, but version 1.10 after 1.9.
+
+    >>> _check_decimals(["2025.25", "2025.75", "2026"], "f")
+    """
+    decimals = [key for key in keys if isinstance(key, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", key)]
+    in_turn = sorted(decimals, key=in_order)
+    for former, latter in pairwise(in_turn):
+        if float(former) > float(latter):
+            expected = "dates, whole numbers, or decimals with as many digits each, such as 0.25 and 0.50"
+            raise ParameterError("period", function, expected=expected, got=f"{former!r} and {latter!r}")
 
 
 def periods_of_clusters(rows: Predictions) -> list[Any] | None:

@@ -219,3 +219,4 @@ def test_rows_of_tensors_are_taken_from_the_last_to_the_first():
     rows = Predictions.from_logits(logits, [0, 1, 1]).take(np.arange(3)[::-1])
     assert rows.values.tolist() == [[4.0, 5.0], [2.0, 3.0], [0.0, 1.0]]
     assert rows.labels.tolist() == [1, 1, 0]
+    assert rows.take(np.arange(1)[::-1]).labels.tolist() == [1]

@@ -169,7 +169,7 @@ class CheckedRows:
         if places.dtype.kind != "b" and len(places) and not -n_rows <= places.min() <= places.max() < n_rows:
             got = f"indices from {places.min()} to {places.max()}"
             raise ShapeError("rows", function, expected=f"indices below {n_rows}, the number of rows", got=got)
-        return np.ascontiguousarray(places)  # torch takes no reversed ones
+        return places.copy()  # torch takes none that are reversed in place, not even one alone
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
         """The same rows with the columns in the order of these names; unchanged if either has none.

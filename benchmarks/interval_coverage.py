@@ -47,7 +47,7 @@ from refocal.rows import Predictions
 PAGE = Path(__file__).parent / "results" / "interval_coverage.md"
 POPULATION = 1_000_000
 DRAWS = 200
-DRAWS_OF_CLASSES = 1_000
+DRAWS_OF_DEFAULT = 1_000  # those of `bootstrap_interval`
 SLOPES = {"calibrated": 1.0, "slightly off": 1.2, "overconfident, a = 2": 2.0, "overconfident, a = 3": 3.0}
 SIZES = (200, 1_000, 10_000)
 SCHEMES = ("plain", "weighted", "clustered")
@@ -355,8 +355,14 @@ def measures(case: Case) -> Ends:
 
 
 def errors(case: Case) -> Ends:
-    """Calibration errors whose intervals no report prints."""
-    yield from case.summaries(["debiased_ece", "max_calibration_error", "ks_calibration_error"])
+    """The largest errors, whose intervals no report prints."""
+    yield from case.summaries(["max_calibration_error", "ks_calibration_error"])
+
+
+def debiased(case: Case) -> Ends:
+    """The debiased ECE with the draws of `bootstrap_interval`: those of reports, which do not print it, are too few."""
+    measured = [MetricRows.of(rm.METRICS["debiased_ece"], case.rows())]
+    yield case.ends("debiased_ece", summarise(measured, DRAWS_OF_DEFAULT, 0)[0].interval())
 
 
 def smooth(case: Case) -> Ends:
@@ -371,7 +377,7 @@ def by_class(case: Case) -> Ends:
     rows = case.rows()
     # No report prints it, so that it has the draws of `bootstrap_interval`, whose ends are less rough.
     of_classes = [MetricRows.of(rm.METRICS["classwise_ece"], rows)]
-    yield case.ends("classwise_ece", summarise(of_classes, DRAWS_OF_CLASSES, 0)[0].interval())
+    yield case.ends("classwise_ece", summarise(of_classes, DRAWS_OF_DEFAULT, 0)[0].interval())
     if case.setting.n_rows >= 1000:  # refused with fewer than 5 rows a bin
         top_label = [MetricRows.of(rm.METRICS["ece"], rows, kind="top_label")]
         yield case.ends("ece, top label", summarise(top_label, DRAWS, 0, kind="top_label")[0].interval())
@@ -497,6 +503,7 @@ def as_one(points: list[tuple[float, float, float]]) -> list[tuple[float, float,
 PARTS: dict[str, Callable[[Case], Ends]] = {
     "measures": measures,
     "errors": errors,
+    "debiased": debiased,
     "smooth": smooth,
     "by_class": by_class,
     "differences": differences,

@@ -223,6 +223,7 @@ class InfluenceSummary:
     form: IntervalForm | None = None
     """How the variance becomes an interval, where that is not the normal one."""
     n_clusters: int | None = None
+    """The number of clusters, or of rows of unequal weights, effectively, which Student's t takes."""
 
     @property
     def variance(self) -> float:

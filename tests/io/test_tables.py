@@ -457,5 +457,5 @@ def test_whole_numbers_beside_a_score_are_no_class(tmp_path):
     rows = read(file, input="probabilities", values="score")
     assert rows.n_classes == 2
     # Scores that are all whole numbers are scores still.
-    file.write_text("\n".join(["no,yes,label", *(f"{i % 3},{i % 5},{i % 2}" for i in range(20))]))
-    assert read(file).class_names == ("no", "yes")
+    file.write_text("\n".join(["no,maybe,yes,label", *(f"{i % 4},{i % 5},{i % 2},{i % 3}" for i in range(20))]))
+    assert read(file).class_names == ("no", "maybe", "yes")

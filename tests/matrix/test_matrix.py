@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from matrix_carriers import CARRIERS, TOLERANCES
 from matrix_cases import N_ROWS, all_cases, rows_of
-from matrix_entries import ENTRIES, IN_BLOCKS, SETS, Reference, Refused
+from matrix_entries import IN_BLOCKS, SETS, Reference, Refused
+from matrix_registry import ENTRIES
 
 from refocal.errors import DataError, FormatError, LabelError
 
-SAMPLE = 400
+SAMPLE = 360
 # The order of columns is scikit-learn's to refuse, with a ValueError.
 ERRORS = {"LabelError": LabelError, "DataError": DataError, "FormatError": FormatError, "ValueError": ValueError}
 LOOSE = TOLERANCES["numpy_float32"]

@@ -159,3 +159,37 @@ def test_several_labels_per_row_are_compared_in_one_order_of_columns():
     labels = np.array([[0, 1], [1, 0]])
     with pytest.raises(ShapeError, match="'second'"):
         metrics.paired_bootstrap("brier_score", labels, p, p[["snow", "beach"]])
+
+
+def test_sets_are_of_the_classes_that_their_columns_are_called_by():
+    sets = pd.DataFrame({2: [True, True, False], 1: [False, True, True], 0: [False, False, True]})
+    with pytest.raises(ParameterError, match="'classes' of set_coverage must be left out where the columns of sets"):
+        metrics.set_coverage([2, 1, 2], sets, classes=[0, 1, 2])
+    found = metrics.set_coverage([2, 1, 2], sets)
+    assert found.coverage.value == pytest.approx(2 / 3)
+    assert [(part.name, part.coverage.value) for part in found.parts] == [("1", 1.0), ("2", 0.5)]
+
+
+def test_whole_names_with_the_beginning_that_they_share_are_labels_too():
+    names = ["logit_late", "logit_on_time"]
+    p = np.array([[0.2, 0.8], [0.6, 0.4]])
+    wanted = metrics.brier_score([1, 0], p)
+    assert metrics.brier_score(["logit_on_time", "logit_late"], p, classes=names) == wanted
+    assert metrics.brier_score(["on_time", "late"], p, classes=names) == wanted
+    found = metrics.set_coverage(["logit_on_time", "logit_late"], p > 0.5, classes=names)
+    assert found.coverage.value == 1.0
+    assert [part.name for part in found.parts] == ["late", "on_time"]
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_the_coverage_of_a_class_is_under_its_own_name(as_frame):
+    """Columns called 1 and 0 are read in the order of their numbers: the sets have the class 1 alone."""
+    sets = np.array([[True, False]] * 5)
+    y = [1, 1, 1, 0, 0]
+    names = ["1", "0"]
+    if as_frame:
+        found = metrics.set_coverage(y, pd.DataFrame(sets, columns=names))
+    else:
+        found = metrics.set_coverage(y, sets, classes=names)
+    assert {part.name: (part.n, part.coverage.value) for part in found.parts} == {"0": (2, 0.0), "1": (3, 1.0)}
+    assert (found.worst_class, found.worst_coverage) == (0, 0.0)

@@ -43,7 +43,7 @@ from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, label_key
+from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index
 
     def _in_single(self, X: Any) -> Any:
-        """Rows of half precision in single precision, where log-probabilities that differ do not round to the same."""
+        """Rows of half precision in single precision, so that what is compared is not rounded."""
         return replace(X, values=in_single(X.values)) if isinstance(X, Predictions) else in_single(X)
 
     def adapt(self, X: Any = None, **options: Any) -> tuple[Calibrator, Adaptation]:
@@ -348,11 +348,28 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return adapt(self, X, **options)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The share of rows whose class is predicted, as in scikit-learn; Predictions have their own labels."""
+        """The share of rows whose class is predicted; labels are read as in a fit, Predictions have their own."""
+        function = f"{type(self).__name__}.score"
         if not isinstance(X, Predictions):
-            return float(super().score(X, y, sample_weight))
-        rows = self._own_rows(X, y, sample_weight, None, f"{type(self).__name__}.score")
+            check_is_fitted(self)
+            return float(super().score(X, self._as_classes(y, function), sample_weight))
+        rows = self._own_rows(X, y, sample_weight, None, function)
         return float(super().score(X, rows.classes[rows.labels], rows.weight))
+
+    def _as_classes(self, y: Any, function: str) -> Any:
+        """Labels as those of `classes_`, however they are stored; several labels per row stay as they are."""
+        if is_dask(y):
+            return y
+        raw = raw_labels(y, "y", function)
+        if raw.values.ndim != 1:
+            return y
+        names = named_classes(self)
+        if names is None:
+            rule = LabelRule(len(self.classes_), argument="y", function=function)
+        else:
+            columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+            rule = LabelRule(len(self.classes_), tuple(names), columns, argument="y", function=function)
+        return self.classes_[to_numpy(resolve(raw, rule).numbers)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""

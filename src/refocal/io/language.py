@@ -75,6 +75,8 @@ class TopK:
     Examples
     --------
     >>> rows = TopK(np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]], [3, 1], n_classes=4, tail="uniform")
+    >>> rows
+    TopK(2 rows, the best 2 of 4 classes)
     >>> np.exp(next(iter(rows))[0]).round(3)
     array([[0.2 , 0.15, 0.15, 0.5 ],
            [0.05, 0.7 , 0.2 , 0.05]], dtype=float32)
@@ -116,6 +118,9 @@ class TopK:
             check_label_range(int(self.labels.min()), int(self.labels.max()), self.n_classes, "labels", NAME)
         ranks = np.arange(1, self.n_classes - self.log_p.shape[1] + 1)
         self._log_ranks: Vector = np.log1p(ranks / self.log_p.shape[1])
+
+    def __repr__(self) -> str:
+        return f"TopK({len(self):,} rows, the best {self.log_p.shape[1]} of {self.n_classes:,} classes)"
 
     def __len__(self) -> int:
         return len(self.log_p)

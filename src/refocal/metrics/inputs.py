@@ -249,7 +249,7 @@ def read(
     n_classes = 2 if is_binary else int(rows.shape[1])
     if class_names is not None and (names is None or is_binary):
         names = check_class_names(class_names, n_classes, function, "classes")
-        whole_names = ()
+        whole_names = tuple(str(name) for name in class_names)
         if is_binary and [label_key(name) for name in names or ()] == [1, 0]:
             expected = "0 and 1 in this order where there is one number per row, which is about the second class"
             raise ParameterError("classes", function, expected=expected, got="1 and 0")

@@ -1,8 +1,8 @@
 """How often the interval of `log_loss_decomposition` covers the miscalibration of a model whose truth is known.
 
-python benchmarks/decomposition_coverage.py [RUNS]
+python benchmarks/decomposition_coverage.py [--runs RUNS] [--rows 200 1000] [--classes 2 10] [--schemes plain …]
 
-The models are those of benchmarks/interval_coverage.py, plain rows. The truth is E[-log p_y of the model] less that of
+The models and rows are those of benchmarks/interval_coverage.py. The truth is E[-log p_y of the model] less that of
 the true probabilities: all that any recalibration could remove.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from itertools import product
 
 import numpy as np
-from interval_coverage import Setting, draw, population
+from interval_coverage import SCHEMES, Setting, draw, population
 
 from refocal.decomposition import log_loss_decomposition
 
@@ -32,7 +33,8 @@ def coverage(setting: Setting, n_runs: int) -> tuple[float, float]:
     measured = []
     for seed in range(n_runs):
         sample = draw(setting, seed)
-        decomposition = log_loss_decomposition(sample.labels, sample.model)
+        given = {"sample_weight": sample.weight, "clusters": sample.clusters}
+        decomposition = log_loss_decomposition(sample.labels, sample.model, **given)
         interval = decomposition.calibration_interval
         n_covered += interval.low <= truth <= interval.high
         measured.append(decomposition.calibration)
@@ -42,17 +44,19 @@ def coverage(setting: Setting, n_runs: int) -> tuple[float, float]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=int, nargs="?", default=200)
-    n_runs = parser.parse_args().runs
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--rows", type=int, nargs="*", default=(200, 1_000))
+    parser.add_argument("--classes", type=int, nargs="*", default=(2, 10))
+    parser.add_argument("--schemes", nargs="*", default=SCHEMES)
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| classes | rows | model | miscalibration | mean of the measured | covered |")
     print("|---|---|---|---|---|---|")
-    for n_classes in (2, 10):
-        for n_rows in (200, 1_000):
-            for model in MODELS:
-                share, mean = coverage(Setting(n_classes, model, n_rows, "plain"), n_runs)
-                truth = miscalibration(n_classes, model)
-                print(f"| {n_classes} | {n_rows:,} | {model} | {truth:.4f} | {mean:.4f} | {share:.1%} |", flush=True)
+    for n_rows, n_classes, scheme, model in product(options.rows, options.classes, options.schemes, MODELS):
+        share, mean = coverage(Setting(n_classes, model, n_rows, scheme), options.runs)
+        truth = miscalibration(n_classes, model)
+        rows = f"{n_rows:,} {scheme}"
+        print(f"| {n_classes} | {rows} | {model} | {truth:.4f} | {mean:.4f} | {share:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

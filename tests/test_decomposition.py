@@ -7,6 +7,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.stats import skew
+from scipy.stats import t as student
 
 from refocal.calibrators import TemperatureScaling
 from refocal.decomposition import log_loss_decomposition, refined_log_loss
@@ -85,11 +88,37 @@ def test_the_default_finds_what_is_off_class_by_class():
     assert found.calibration_interval.low < exact < found.calibration_interval.high
 
 
-def test_the_interval_is_that_of_the_paired_difference():
-    found = log_loss_decomposition(LABELS[:500], 2.0 * LOGITS[:500], by="temperature", level=0.9)
-    interval = found.calibration_interval
-    assert (interval.value, interval.level) == (found.calibration, 0.9)
-    assert interval.high - interval.low == pytest.approx(2 * 1.644854 * interval.standard_error, rel=1e-6)
+def ends_without_skewness(saved, n_units, level):
+    """The ends at which Hall's (1992) statistic of a mean reaches Student's quantiles, by roots of the cubic."""
+    mean = saved.mean()
+    error = saved.std(ddof=1) / len(saved) ** 0.5
+    g = skew(saved) / len(saved) ** 0.5
+    quantile = student.ppf(0.5 + level / 2, n_units - 1)
+
+    def excess(end, target):
+        w = (mean - end) / error
+        return w + g / 3 * w**2 + g**2 / 27 * w**3 + g / 6 - target
+
+    reach = 20 * error
+    return [brentq(excess, mean - reach, mean + reach, args=(target,), xtol=1e-14) for target in (quantile, -quantile)]
+
+
+def test_the_interval_reaches_from_rows_left_out_to_rows_seen():
+    logits = 2.0 * LOGITS[:300]
+    labels = LABELS[:300]
+    parts = log_loss_decomposition(labels, logits, by="temperature", level=0.9, cv=300)
+    saved_left_out = np.empty(300)
+    for i in range(300):
+        others = np.arange(300) != i
+        fitted = TemperatureScaling().fit(logits[others], labels[others])
+        of_row = fitted.predict_log_proba(logits[i : i + 1]) - log_softmax(logits[i : i + 1])
+        saved_left_out[i] = of_row[0, labels[i]]
+    after = TemperatureScaling().fit(logits, labels).predict_log_proba(logits)
+    saved_seen = (after - log_softmax(logits))[np.arange(300), labels]
+    interval = parts.calibration_interval
+    assert (interval.value, interval.level) == (parts.calibration, 0.9)
+    assert interval.low == pytest.approx(ends_without_skewness(saved_left_out, 300, 0.9)[0], rel=1e-5)
+    assert interval.high == pytest.approx(ends_without_skewness(saved_seen, 300, 0.9)[1], rel=1e-5)
 
 
 def test_rows_of_a_cluster_are_predicted_by_fits_that_have_seen_none_of_them():
@@ -111,7 +140,7 @@ def test_rows_of_a_cluster_are_predicted_by_fits_that_have_seen_none_of_them():
     error = means.std(ddof=1) / 20**0.5
     interval = parts.calibration_interval
     assert interval.standard_error == pytest.approx(error, rel=1e-6)
-    assert interval.high - interval.low == pytest.approx(2 * 2.093024 * error, rel=1e-5)  # Student's t of 19
+    assert interval.low == pytest.approx(ends_without_skewness(means, 20, 0.95)[0], rel=1e-5)
     with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be an integer from 2 to 20"):
         log_loss_decomposition(labels, logits, by="temperature", clusters=clusters, cv=21)
 

@@ -146,3 +146,13 @@ def test_what_is_wrong_is_named():
         training_loss(np.minimum(labels, 1), logits, class_weight="fit")
     with pytest.raises(ParameterError, match="'n_resamples' of training_loss"):
         training_loss(labels, logits, n_resamples=1)
+
+
+def test_a_logit_of_minus_infinity_at_a_label_is_refused():
+    """No loss of training is infinite: the row would have counted as one that pulls nowhere."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 3))
+    labels = np.argmax(2.0 * logits + rng.gumbel(size=logits.shape), axis=1)
+    logits[7, labels[7]] = -np.inf
+    with pytest.raises(DataError, match="-inf at the label of row 7"):
+        training_loss(labels, logits)

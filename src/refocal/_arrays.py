@@ -174,6 +174,17 @@ def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
     return array, array.dtype
 
 
+def in_single(values: Any) -> Any:
+    """Numbers of half precision, float16 and bfloat16, in float32; anything else as it is.
+
+    >>> in_single(np.array([0.5], np.float16)).dtype
+    dtype('float32')
+    """
+    if str(getattr(values, "dtype", "")).removeprefix("torch.") not in ("float16", "bfloat16"):
+        return values
+    return values.astype(np.float32) if is_dask(values) else as_floating(values, "X", "predict")[0]
+
+
 def to_numpy(array: Array) -> Any:
     """A NumPy array of the same values, wherever they lie; bfloat16, which NumPy lacks, as float32."""
     if is_torch(array):

@@ -70,8 +70,8 @@ class Remedy(Enum):
     )
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (
-        "Name the columns of the classes with values='logit_*' or values='cat,dog', that of the labels with labels= "
-        "and that of the weights with weight=."
+        "Name the columns of the classes with values='logit_*' or values='cat,dog', or the one column of two classes "
+        "with values='score', that of the labels with labels= and that of the weights with weight=."
     )
 
 

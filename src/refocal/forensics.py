@@ -159,6 +159,10 @@ def training_loss(
     if class_weight is not None:
         check_option(class_weight, ("fit",), "class_weight", name)
     rows, numbers = _rows_of(y_true, logits, name)
+    impossible = np.isneginf(numbers[np.arange(len(rows)), rows.labels])
+    if impossible.any():
+        got = f"-inf at the label of row {rows.numbers[np.argmax(impossible)]}"
+        raise DataError("logits", name, expected="finite where the label points, as the loss of training is", got=got)
     pull = _Pull.of(numbers, rows.labels)
     weight = rows.weights
     n_wrong = int(np.count_nonzero(pull.scale > 0.0))

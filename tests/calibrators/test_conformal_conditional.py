@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -190,3 +191,28 @@ def test_rows_without_a_say_have_groups_that_are_left_out_with_them():
     assert found == without
     with pytest.raises(ShapeError, match="300"):
         set_coverage(labels, sets, groups=region[kept], sample_weight=weight, ignore_index=0)
+
+
+@pytest.mark.parametrize("library", ["half", "jax"])
+def test_groups_are_kept_where_logits_are_converted(library):
+    rng = np.random.default_rng(0)
+    logits = np.round(8.0 * rng.normal(size=(300, 3))) / 4.0
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    region = np.array(["north", "south"])[np.arange(300) % 2]
+    wanted = PredictionSets(conditional="group", randomised=False).fit(logits, labels, groups=region)
+    carried = logits.astype(np.float16) if library == "half" else jnp.asarray(logits)
+    fitted = PredictionSets(conditional="group", randomised=False).fit(carried, labels, groups=region)
+    assert fitted.group_thresholds_.keys() == wanted.group_thresholds_.keys()
+    for column, thresholds in wanted.group_thresholds_.items():
+        assert fitted.group_thresholds_[column] == pytest.approx(thresholds, abs=1e-3)
+
+
+def test_sets_of_half_precision_cover_the_rows_of_their_fit():
+    """Many rows have the score of the threshold, and half precision would leave them out."""
+    rng = np.random.default_rng(0)
+    logits = rng.integers(-3, 4, size=(600, 3)).astype(np.float16)
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    fitted = PredictionSets(coverage=0.8, randomised=False).fit(logits, labels)
+    sets = fitted.predict_set(logits)
+    np.testing.assert_array_equal(sets, fitted.predict_set(logits.astype(np.float64)))
+    assert set_coverage(labels, sets).coverage.value >= 0.8

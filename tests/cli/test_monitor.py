@@ -160,6 +160,42 @@ def test_rows_without_a_label_can_be_left_out(refocal, folder):
     assert "some.csv: 2 rows counted in some." in out
 
 
+def test_files_of_outcomes_that_contradict_each_other_are_refused(refocal, folder):
+    (folder / "said.csv").write_text("id,p\na,0.2\nb,0.8\n")
+    (folder / "one.csv").write_text("id,label\na,0\nb,1\n")
+    (folder / "other.csv").write_text("id,label\na,1\n")
+    assert refocal("monitor", "said.csv", "--ids", "id")[0] == 0
+    code, _, err = refocal("monitor", "--outcomes", "one.csv", "--outcomes", "other.csv", "--ids", "id")
+    assert (code, "other.csv: 'labels' must be one for each id" in err) == (1, True)
+    code, out, _ = refocal("monitor", "--outcomes", "one.csv", "--outcomes", "one.csv", "--ids", "id")
+    assert (code, "one.csv: 2 labels matched with predictions." in out) == (0, True)
+
+
+def test_the_positive_label_is_remembered_before_both_labels_have_occurred(refocal, folder):
+    (folder / "all_bad.csv").write_text("p,label\n0.7,bad\n0.6,bad\n")
+    (folder / "both.csv").write_text("p,label\n0.7,bad\n0.1,good\n")
+    (folder / "said.csv").write_text("id,p\na,0.7\nb,0.1\n")
+    (folder / "came.csv").write_text("id,label\na,bad\nb,good\n")
+    for first, second in ((("all_bad.csv",), ("both.csv",)), (("said.csv",), ("--outcomes", "came.csv"))):
+        state = ("--ids", "id", "--state", f"{first[0]}.json")
+        assert refocal("monitor", *first, *state, "--positive-label", "bad")[0] == 0
+        code, _, err = refocal("monitor", *second, *state, "--positive-label", "good")
+        assert (code, "--positive-label must be 'bad'" in err) == (2, True)
+        assert refocal("monitor", *second, *state)[0] == 0
+        watched = CalibrationMonitor.load(f"{first[0]}.json")
+        assert watched.history()[-1].rate.value == 0.5
+        assert watched.history()[-1].log_loss == pytest.approx(-np.log([0.7, 0.9]).mean())
+
+
+def test_monitors_of_other_positive_labels_are_not_merged(refocal, folder):
+    (folder / "said.csv").write_text("id,p\na,0.7\nb,0.1\n")
+    (folder / "more.csv").write_text("id,p\nc,0.7\nd,0.1\n")
+    assert refocal("monitor", "said.csv", "--ids", "id", "--positive-label", "bad", "--state", "a.json")[0] == 0
+    assert refocal("monitor", "more.csv", "--ids", "id", "--positive-label", "good", "--state", "b.json")[0] == 0
+    code, _, err = refocal("monitor", "--merge", "b.json", "--state", "a.json")
+    assert (code, "whose positive class is 'bad'" in err) == (1, True)
+
+
 def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
     (folder / "empty.csv").write_text("p,label\n")
     code, out, _ = refocal("monitor", "empty.csv", "--probabilities")

@@ -274,6 +274,14 @@ def test_bad_arguments_are_refused(runs, asked, text):
 def test_runs_that_cannot_be_compared_are_refused(runs):
     with pytest.raises(ParameterError, match=r"differ in data set, network or seed\. Got two of a, u, 1"):
         compare_many([runs[0], runs[0]], ["ts"])
+
+    def repeated():
+        yield runs[0]
+        yield runs[0]
+        raise AssertionError("read on after the repetition")
+
+    with pytest.raises(ParameterError, match="Got two of a, u, 1"):
+        compare_many(repeated(), ["ts"])
     with pytest.raises(ParameterError, match="one with str"):
         compare_many([runs[0], "x.npz"], ["ts"])
     with pytest.raises(ParameterError, match=r"a list of Run\. Got one with tuple"):

@@ -92,6 +92,23 @@ def test_statements_are_significant_by_the_p_value_at_the_level_and_not_by_the_i
     assert MethodTests({"ts": {"log_loss": lower}}, 0.94).side("ts", "log_loss") == -1
 
 
+@pytest.mark.parametrize(("p_value", "shown"), [(0.026, "p = 0.051"), (0.025, "p = 0.049"), (0.5, "p = 0.750")])
+def test_the_p_value_of_the_recommendation_is_one_of_all_statements(p_value, shown):
+    """Methods have the level √0.95, so p = 0.026 of them is not significant at 95 %; what is shown says so."""
+    rng = np.random.default_rng(0)
+    found = compare(calibrated(rng, 400, 2, 3.0), calibrated(rng, 400, 2, 3.0), ["ts", "histogram"], n_resamples=10)
+    assert found.chosen == "ts"
+    methods = [
+        replace(method, against_chosen={"log_loss": replace(method.against_chosen["log_loss"], p_value=p_value)})
+        if method.name == "histogram"
+        else method
+        for method in found.methods
+    ]
+    said = recommendation(replace(found, methods=methods))
+    assert said.endswith(f"{shown}).")
+    assert ("significantly better than histogram" in said) == (p_value == 0.025)
+
+
 @pytest.mark.parametrize(("n_classes", "n_rows"), [(2, 400), (10, 400)])
 def test_a_calibrated_model_is_left_as_it_is(n_classes, n_rows):
     """Before a method had to improve by a test, one was recommended in 53 of 60 runs of 1,000 rows and ten classes."""

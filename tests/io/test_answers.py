@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,23 @@ def test_responses_of_every_form_give_the_same_options():
     rows = option_log_p([TOKENS, entries, chat, completion, batch], ["A", "B", "C", "D"])
     assert rows.shape == (5, 4)
     np.testing.assert_allclose(np.exp(rows), np.tile([0.6, 0.25, 0.05, 0.05], (5, 1)), rtol=1e-12)
+
+
+def test_responses_of_other_interfaces_give_the_same_options():
+    entries = [{"token": token, "logprob": value, "bytes": []} for token, value in TOKENS.items()]
+    message = {"type": "message", "content": [{"type": "output_text", "logprobs": [{"top_logprobs": entries}]}]}
+    of_responses_api = {"id": "resp_1", "output": [{"type": "reasoning", "summary": []}, message]}
+    chat = {"choices": [{"logprobs": {"content": [{"token": " A", "top_logprobs": entries}], "refusal": None}}]}
+    of_openai_package = SimpleNamespace(model_dump=lambda: chat)
+    of_vllm = {
+        number: SimpleNamespace(logprob=value, rank=number, decoded_token=token)
+        for number, (token, value) in enumerate(TOKENS.items())
+    }
+    rows = option_log_p([of_responses_api, of_openai_package, of_vllm], "ABCD")
+    np.testing.assert_allclose(np.exp(rows), np.tile([0.6, 0.25, 0.05, 0.05], (3, 1)), rtol=1e-12)
+    # A token may be called as a part of a response is.
+    p = np.exp(option_log_p([{"A": math.log(0.6), "output": math.log(0.3), "choices": math.log(0.1)}], "AB"))
+    np.testing.assert_allclose(p, [[0.6, 1e-9]])
 
 
 def test_an_option_outside_the_top_k_gets_what_it_can_have_at_most():

@@ -82,13 +82,43 @@ def test_samples_of_the_evaluation_harness(tmp_path):
         read_lm_eval(tmp_path / "samples.jsonl")
 
 
+def test_samples_of_the_evaluation_harness_with_texts_and_likelihoods_without_the_question(tmp_path):
+    """As version 0.4 writes them: numbers as text, the options in the arguments, a line for each filter."""
+
+    def sample(i, target, scores, **more):
+        answers = [[str(score), "False"] for score in scores]
+        texts = [" True", " Neither", " False", " True", " Neither", " False"]
+        options = {f"gen_args_{j}": {"arg_0": "Is it?", "arg_1": text} for j, text in enumerate(texts)}
+        return {"doc_id": i, "target": target, "arguments": options, "filtered_resps": answers, **more}
+
+    def read_samples(*samples):
+        (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, samples)))
+        return read_lm_eval(tmp_path / "samples.jsonl")
+
+    named = [sample(0, "False", [-1, -2, -3]), sample(1, "True", [-4, -5, -6])]
+    found = read_samples(*named, sample(2, "1", [-7, -8, -9]))
+    assert found.labels.tolist() == [2, 0, 1]
+    assert found.values[1].tolist() == [-4.0, -5.0, -6.0]
+    found = read_samples(sample(0, "0", [-1, -2, -3, -7, -8, -9], acc=1.0, acc_mutual_info=0.0))
+    assert found.values.tolist() == [[-1.0, -2.0, -3.0]]
+    twice = [sample(i, "1", [-1, -2, -i], filter=used) for used in ("none", "flipped") for i in (3, 4)]
+    assert read_samples(*twice).values[:, 2].tolist() == [-3.0, -4.0]
+    # A text that no option has, or each has, does not say which is right.
+    for options in ([-1, -2, -3], [-1, -2, -3, -4]):
+        target = "Maybe" if len(options) == 3 else "True"
+        with pytest.raises(FormatError, match="the right one, its number or its text, as 'target'"):
+            read_samples(sample(0, target, options))
+
+
 def test_answers_of_servers(tmp_path):
     completion = {"choices": [{"logprobs": {"token_logprobs": [None, -0.5, -1.0]}}]}
     chat = {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -0.2}]}}]}
-    lines = [completion, chat, {"custom_id": "1", "response": {"body": chat}}]
+    message = {"type": "message", "content": [{"type": "output_text", "logprobs": [{"token": "a", "logprob": -0.3}]}]}
+    of_responses_api = {"output": [{"type": "reasoning"}, message]}
+    lines = [completion, chat, {"custom_id": "1", "response": {"body": chat}}, of_responses_api]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     found = read_token_log_p(tmp_path / "a.jsonl")
-    assert [row.tolist() for row in found] == [[-0.5, -1.0], [-0.2], [-0.2]]
+    assert [row.tolist() for row in found] == [[-0.5, -1.0], [-0.2], [-0.2], [-0.3]]
     for line, message in (("{}", "row 0 must have 'choices'"), ("x", "row 0 is not a JSON object")):
         (tmp_path / "a.jsonl").write_text(line)
         with pytest.raises(FormatError, match=message):

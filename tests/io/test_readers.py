@@ -216,6 +216,30 @@ def test_p_is_a_class_among_others_of_one_letter(tmp_path):
     assert rows.values.tolist() == [[0.3, 0.7], [0.8, 0.2]]
 
 
+def test_p_beside_another_letter_is_a_probability_where_labels_are_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("p,w,label\n0.3,2.5,0\n0.8,1.0,1\n")
+    rows = read(tmp_path / "a.csv")
+    assert rows.described().endswith("labels: label, column numbers; positive: 1; 1 of 3 columns not used: w")
+    assert rows.event(1)[0].tolist() == [0.3, 0.8]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "score,age,label\n0.3,41,0\n0.8,35,1\n",
+        "pd,exposure,label\n0.3,100.5,0\n0.8,70.25,1\n",
+        "score,amount,label\n0.3,10.5,False\n0.8,7.25,True\n",
+        "score,amount,age,label\n0.3,10.5,41,0\n0.8,7.25,35,1\n0.1,7.25,30,2\n",
+    ],
+)
+def test_a_score_beside_a_feature_is_not_taken_for_classes_that_labels_count(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(FormatError, match="do not look like classes"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("cat,dog,emu,label\n3.5,1.5,2.5,0\n1.5,2.5,0.5,1\n1.5,2.5,0.5,2\n")
+    assert read(tmp_path / "a.csv").class_names == ("cat", "dog", "emu")
+
+
 def test_a_column_of_ids_is_no_class(tmp_path):
     (tmp_path / "a.csv").write_text("row_id,cat,dog,label\n1,2.0,0.5,cat\n2,0.5,1.0,dog\n")
     rows = read(tmp_path / "a.csv")

@@ -444,3 +444,18 @@ def test_values_of_another_kind_are_refused_whatever_the_size_of_blocks(
     for _ in range(2):  # a second pass starts anew
         with pytest.raises(FormatError, match=message):
             evaluate(blocks, {})
+
+
+def test_whole_numbers_beside_a_score_are_no_class(tmp_path):
+    """The number of a patient was taken for the logit of class 0."""
+    file = tmp_path / "risk.csv"
+    lines = [f"{i},{(i * 7 % 10) / 10 + 0.05:.2f},{i % 2}" for i in range(20)]
+    file.write_text("\n".join(["patient,score,label", *lines]))
+    for kind in (None, "probabilities"):
+        with pytest.raises(FormatError, match=r"the columns 'patient', 'score' do not look .*values='score'"):
+            read(file, input=kind)
+    rows = read(file, input="probabilities", values="score")
+    assert rows.n_classes == 2
+    # Scores that are all whole numbers are scores still.
+    file.write_text("\n".join(["no,maybe,yes,label", *(f"{i % 4},{i % 5},{i % 2},{i % 3}" for i in range(20))]))
+    assert read(file).class_names == ("no", "maybe", "yes")

@@ -182,8 +182,14 @@ class Entry:
     """What may be in a row, if not all: the zeros of a calibrator that was fitted on other rows count otherwise."""
     kinds: tuple[str, ...] = ()
     """How labels are stored, if not in all ways: entries that differ only in a formula need not try each."""
+    without_namings: tuple[str, ...] = ()
+    """Names of columns, and labels of them, that it does not take."""
     is_loose: bool = False
     """Whether its numbers are of single precision."""
+    ends_within_tolerance: bool = False
+    """Whether it fits by steps that end before the last digit of single precision."""
+    covers: tuple[str, ...] = ()
+    """The public names that it calls, as tools/public_interface.py has them."""
     is_permuted: bool = False
     """Whether columns in another order are an error."""
 
@@ -194,6 +200,8 @@ class Entry:
     def case_for(self, case):
         """The case whose rows it takes; None if it takes none like that."""
         if case.input not in self.inputs or case.n_classes not in self.n_classes:
+            return None
+        if case.naming in self.without_namings:
             return None
         if (case.positive is not None and not self.takes_positive) or (case.is_weighted and not self.takes_weight):
             return None
@@ -714,7 +722,9 @@ APPLIED = {
 }
 ENTRIES = [
     Entry("fit_ts", run_fit_ts, want_fit, **IN_MEMORY_FIT),
-    Entry("fit_auto", partial(run_fit, "auto"), partial(want_fitted, "auto"), **IN_MEMORY_FIT),
+    Entry(
+        "fit_auto", partial(run_fit, "auto"), partial(want_fitted, "auto"), ends_within_tolerance=True, **IN_MEMORY_FIT
+    ),
     *(
         Entry(
             f"fit_{method}",
@@ -722,6 +732,7 @@ ENTRIES = [
             partial(want_fitted, method),
             without=IN_BLOCKS,
             kinds=("int", "bool", "text"),
+            ends_within_tolerance=method == "group",
             **IN_MEMORY_FIT,
         )
         for method in ("logistic", "isotonic", "group")

@@ -5,9 +5,10 @@ import pickle
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from refocal.errors import DataError, InputError, ParameterError
+from refocal.errors import DataError, InputError, LabelError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
 from refocal.metrics.bins import bins_of
 from refocal.metrics.histogram import _compensated_add
@@ -447,3 +448,39 @@ def test_weights_reach_the_curve_and_the_widths():
     for flags, widths in ((y == 1, found.right), (y == 0, found.wrong)):
         counted, _ = np.histogram(p[flags].astype(np.float64), 20, (0.0, 1.0), weights=w[flags])
         np.testing.assert_allclose(widths, counted, rtol=1e-9)
+
+
+def _in_two_orders():
+    p = np.array([0.1, 0.8, 0.3, 0.6, 0.9, 0.2])
+    labels = np.array(["no", "yes", "yes", "no", "yes", "no"])
+    frame = pd.DataFrame({"no": 1.0 - p, "yes": p})
+    return labels, frame, frame[["yes", "no"]]
+
+
+def test_blocks_of_two_classes_are_about_the_same_class_whatever_the_order_of_their_columns():
+    labels, frame, swapped = _in_two_orders()
+    histogram = CalibrationHistogram().update(labels[:3], frame[:3])
+    travelled = pickle.loads(pickle.dumps(histogram))  # noqa: S301 - its own bytes
+    copies = [travelled, CalibrationHistogram.from_json(histogram.to_json())]
+    for one in (histogram, *copies):
+        found = one.update(labels[3:], swapped[3:]).compute(n_bins=2)
+        assert found.ece == pytest.approx(expected_calibration_error(labels, frame, n_bins=2))
+        assert found.confidence == pytest.approx(frame["yes"].mean())
+
+
+def test_column_numbers_of_blocks_in_two_orders_are_refused():
+    labels, frame, swapped = _in_two_orders()
+    histogram = CalibrationHistogram().update(labels, frame)
+    with pytest.raises(LabelError, match="names of classes where data frames have their columns in several orders"):
+        histogram.update((labels == "yes").astype(int), swapped)
+
+
+def test_histograms_about_different_classes_do_not_merge():
+    labels, frame, swapped = _in_two_orders()
+    of_yes = CalibrationHistogram().update(labels, frame)
+    of_no = CalibrationHistogram().update(labels, swapped)
+    with pytest.raises(ParameterError, match="of the classes no, yes"):
+        of_yes.merge(of_no)
+    with pytest.raises(ParameterError, match="of the classes yes, no"):
+        of_no.fresh().merge(of_yes)
+    assert of_yes.fresh().merge(CalibrationHistogram().update([0, 1], [0.2, 0.9])).count == 2

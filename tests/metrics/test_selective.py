@@ -18,6 +18,8 @@ from refocal.metrics import (
     risk_at_coverage,
     roc_auc,
 )
+from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.selective import _RiskCurve
 from refocal.rows.predictions import probability_rows
 
 pytestmark = pytest.mark.numerics
@@ -214,6 +216,53 @@ def test_values_at_a_coverage_and_at_a_risk_are_exact_for_many_rows(given):
         interval = coverage_at_risk(y, p, risk=risk, **options)
         assert interval.value == pytest.approx(coverages[np.flatnonzero(risks <= risk)[-1]], rel=1e-12)
         assert interval.low <= interval.value <= interval.high
+
+
+@pytest.mark.parametrize("given", ["plain", "weighted", "clustered"])
+def test_the_variance_of_a_risk_at_a_coverage_is_that_of_resamples(given):
+    """Each resample has its own confidence from which the coverage lies; clusters here share most of it."""
+    rng = np.random.default_rng(3)
+    place = np.repeat(np.arange(120), 20)
+    log_odds = 1.5 * rng.normal(size=2400)
+    if given == "clustered":
+        log_odds = 1.4 * rng.normal(size=120)[place] + 0.5 * rng.normal(size=2400)
+    p = 1.0 / (1.0 + np.exp(-log_odds))
+    y = (rng.random(2400) < p).astype(int)
+    weight = np.exp(0.5 * rng.normal(size=2400)) if given == "weighted" else np.ones(2400)
+    clusters = place if given == "clustered" else np.arange(2400)
+    rows = read_probabilities(
+        y, p, weight if given == "weighted" else None, "test", clusters=clusters if given == "clustered" else None
+    )
+    confidence = np.maximum(p, 1.0 - p)
+    wrong = (p > 0.5) != y
+    n_units = clusters.max() + 1
+
+    curve = _RiskCurve.of(rows)
+    points = np.searchsorted(curve.coverage, [0.3, 0.6])
+    variance = curve.variance_at_coverage(rows, points)
+
+    risks = []
+    order = np.argsort(-confidence)
+    for _ in range(1000):
+        counts = np.bincount(rng.integers(0, n_units, n_units), minlength=n_units)[clusters] * weight
+        coverages = np.cumsum(counts[order]) / counts.sum()
+        errors = np.cumsum((counts * wrong)[order]) / counts.sum()
+        risks.append(np.interp([0.3, 0.6], coverages, errors) / [0.3, 0.6])
+    np.testing.assert_allclose(variance, np.var(risks, axis=0), rtol=0.2)
+
+
+def test_the_interval_of_a_coverage_of_clusters_is_searched_to_the_row():
+    """The ends are those of all points of the curve, whatever is asked first."""
+    rng = np.random.default_rng(1)
+    p = rng.random(1500)
+    y = (rng.random(1500) < p).astype(int)
+    clusters = np.arange(1500) // 10
+    rows = read_probabilities(y, p, None, "test", clusters=clusters)
+    curve = _RiskCurve.of(rows)
+    low, high = curve.ends_at_coverage(rows, np.arange(1500), 0.95)
+    interval = coverage_at_risk(y, p, risk=0.1, clusters=clusters)
+    assert interval.low == curve.coverage[np.flatnonzero(high <= 0.1)[-1]]
+    assert interval.high == curve.coverage[np.flatnonzero(low <= 0.1)[-1]]
 
 
 def test_the_most_confident_row_may_have_no_weight():

@@ -119,3 +119,13 @@ def test_whole_numbers_are_the_same_ids_and_dates_of_numpy_are_periods():
     monitor.update([0.2, 0.8], ids=np.array([1.0, 2.0]), period=np.datetime64("2026-01-01T00:00:00.000000000"))
     assert monitor.add_labels([1, 2], [0, 1]) == 2
     assert monitor.summary().first == "2026-01-01"
+
+
+def test_contradicting_labels_of_one_id_are_refused():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.8], ids=["a", "b"], period="2026-01-01")
+    with pytest.raises(LabelError, match=r"must be one for each id.*different ones of 'a'"):
+        monitor.add_labels(["a", "b", "a"], [0, 1, 1])
+    assert monitor.n_waiting == 2
+    assert monitor.add_labels(["a", "b", "a"], [0, 1, 0]) == 2
+    assert (monitor.n_waiting, monitor.summary().n) == (0, 2)

@@ -471,3 +471,40 @@ def test_log_odds_of_predictions_have_one_axis_and_those_of_a_fit_any():
         for x, y in ((log_odds, labels), (log_odds.ravel(), labels.ravel()))
     )
     assert fitted.temperature_ == flat.temperature_
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "classes"),
+    [
+        (np.array([0, 1, 1, 0]), 0, [1, 0]),
+        (np.array([False, True, True, False]), True, [False, True]),
+        (np.array([False, True, True, False]), False, [True, False]),
+        (np.array([1, 2, 2, 1]), 1, [2, 1]),
+        (np.array([-1, 1, 1, -1]), 1, [-1, 1]),
+        (np.array(["1", "2", "2", "1"]), "1", ["2", "1"]),
+    ],
+)
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_classes_of_a_positive_label_are_of_the_type_of_the_labels(labels, positive, classes, in_blocks):
+    log_odds = np.array([-2.0, 1.0, 0.5, 0.75])
+    if in_blocks:
+        rows = blocks([(log_odds[:2], labels[:2]), (log_odds[2:], labels[2:])], positive_label=positive)
+    else:
+        rows = Predictions.from_log_odds(log_odds, labels, positive_label=positive)
+    assert rows.classes.tolist() == classes
+    calibrator = TemperatureScaling().fit(rows)
+    predicted = calibrator.predict(log_odds)
+    assert predicted.dtype.kind == labels.dtype.kind
+    # The numbers are about the positive class, which is the second.
+    assert predicted.tolist() == [classes[0], classes[1], classes[1], classes[1]]
+
+
+@pytest.mark.parametrize("names", [(10, 20), (1, 2), ("True", "False")])
+def test_classes_of_blocks_are_of_the_type_of_the_labels_as_those_in_memory(names):
+    logits = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.5]])
+    labels = np.array([{"True": True, "False": False}.get(name, name) for name in names])[[0, 1, 1]]
+    frame = pd.DataFrame(logits, columns=list(names))
+    in_memory = TemperatureScaling().fit(frame, labels)
+    in_blocks = TemperatureScaling().fit(blocks([(frame[:2], labels[:2]), (frame[2:], labels[2:])]))
+    assert in_blocks.classes_.tolist() == in_memory.classes_.tolist() == labels[:2].tolist()
+    assert in_blocks.classes_.dtype.kind == labels.dtype.kind

@@ -166,3 +166,11 @@ def test_rows_of_class_1_alone_are_read_as_the_rows_that_they_were_made_from(for
     assert kept[0]["log_loss"] == pytest.approx(kept[1]["log_loss"], rel=1e-9)
     parts = [log_loss_decomposition(some, by="temperature") for some in (rows, whole)]
     assert parts[0].refinement == pytest.approx(parts[1].refinement, rel=1e-9)
+
+
+def test_rows_of_tensors_are_taken_from_the_last_to_the_first():
+    """An index that NumPy reversed in place, which torch does not take as it is."""
+    logits = torch.arange(6.0).reshape(3, 2)
+    rows = Predictions.from_logits(logits, [0, 1, 1]).take(np.arange(3)[::-1])
+    assert rows.values.tolist() == [[4.0, 5.0], [2.0, 3.0], [0.0, 1.0]]
+    assert rows.labels.tolist() == [1, 1, 0]

@@ -18,6 +18,7 @@ from refocal._arrays import (
     Array,
     as_array,
     for_fitting,
+    in_single,
     is_dask,
     is_plain_tensor,
     is_zarr_array,
@@ -42,7 +43,7 @@ from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, label_key
+from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:
@@ -313,6 +314,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if is_dask(X):
             return self._by_chunk(self.predict, X, answers_classes=True)
+        X = self._in_single(X)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
             scores = as_array(self._columns(X, "predict"), "X", "predict")
@@ -321,6 +323,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
         return index
+
+    def _in_single(self, X: Any) -> Any:
+        """Rows of half precision in single precision, so that what is compared is not rounded."""
+        return replace(X, values=in_single(X.values)) if isinstance(X, Predictions) else in_single(X)
 
     def adapt(self, X: Any = None, **options: Any) -> tuple[Calibrator, Adaptation]:
         """A calibrator for rows with other class shares, from unlabelled rows or known shares, and what is known.
@@ -342,11 +348,28 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return adapt(self, X, **options)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The share of rows whose class is predicted, as in scikit-learn; Predictions have their own labels."""
+        """The share of rows whose class is predicted; labels are read as in a fit, Predictions have their own."""
+        function = f"{type(self).__name__}.score"
         if not isinstance(X, Predictions):
-            return float(super().score(X, y, sample_weight))
-        rows = self._own_rows(X, y, sample_weight, None, f"{type(self).__name__}.score")
+            check_is_fitted(self)
+            return float(super().score(X, self._as_classes(y, function), sample_weight))
+        rows = self._own_rows(X, y, sample_weight, None, function)
         return float(super().score(X, rows.classes[rows.labels], rows.weight))
+
+    def _as_classes(self, y: Any, function: str) -> Any:
+        """Labels as those of `classes_`, however they are stored; several labels per row stay as they are."""
+        if is_dask(y):
+            return y
+        raw = raw_labels(y, "y", function)
+        if raw.values.ndim != 1:
+            return y
+        names = named_classes(self)
+        if names is None:
+            rule = LabelRule(len(self.classes_), argument="y", function=function)
+        else:
+            columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+            rule = LabelRule(len(self.classes_), tuple(names), columns, argument="y", function=function)
+        return self.classes_[to_numpy(resolve(raw, rule).numbers)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""

@@ -148,7 +148,7 @@ class PredictionSets(Calibrator):
         whose coverage is that of each group need the `groups` of the rows.
         """
         check_is_fitted(self)
-        log_p = self.predict_log_proba(X)
+        log_p = self.predict_log_proba(self._in_single(X))
         p = np.exp(to_numpy(log_p).astype(np.float64))
         if isinstance(X, Predictions) and groups is None:
             groups = X.groups or None

@@ -209,7 +209,7 @@ class GroupCalibration(Calibrator):
 
     def predict(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """The class of the larger probability."""
-        log_p = self.predict_log_proba(X, groups=groups, class_axis=class_axis)
+        log_p = self.predict_log_proba(self._in_single(X), groups=groups, class_axis=class_axis)
         index = namespace(log_p).argmax(log_p, axis=-1)
         if is_dask(X):
             return index.map_blocks(lambda block: self.classes_[block], dtype=self.classes_.dtype)

@@ -165,12 +165,15 @@ def monitor(
     if batch.cluster is not None and batch.period is not None:
         raise UsageError("--cluster names the period of each row; leave out --period.")
     watched = _opened(state, new, batch.merge or [], scores.positive_label)
+    if scores.positive_label is None and watched.class_names is None and watched.positive_label is not None:
+        reading = reading | {"positive_label": watched.positive_label}
     if restart:
         watched.restart()
     counted: Counter[str] = Counter()
     with refocal.monitor.monitor.entering_together(watched):
         notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
-        notes += [_join(watched, file, batch.ids, reading) for file in batch.outcomes or []]
+        labels_of_ids: dict[str, int] = {}
+        notes += [_join(watched, file, batch.ids, reading, labels_of_ids) for file in batch.outcomes or []]
     watched.save(state)
     if output is not None and watched.history():
         refocal.report.write_monitor_page(watched, output, title=state.stem)
@@ -222,8 +225,11 @@ def _opened(
         with about(file):
             watched.merge(made.load(file))
     names = watched.class_names or ()
-    if positive is not None and len(names) == 2 and label_key(positive) != label_key(names[1]):
-        raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
+    known = names[1] if len(names) == 2 else watched.positive_label
+    if positive is not None and known is not None and label_key(positive) != label_key(known):
+        raise UsageError(f"--positive-label must be {known!r}, as in {state} so far. Got {positive!r} instead.")
+    if positive is not None and not names:
+        watched.positive_label = positive
     return watched
 
 
@@ -391,8 +397,17 @@ def _can_be_named(rows: refocal.io.Predictions, calibrator: refocal.calibrators.
     return not LabelRule(len(names), names).needs_distinct
 
 
-def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:
-    """Labels of predictions that waited; says how many there were."""
+def _join(
+    watched: refocal.monitor.CalibrationMonitor,
+    file: Path,
+    ids: str | None,
+    reading: dict[str, Any],
+    labels_of_ids: dict[str, int],
+) -> str:
+    """Labels of predictions that waited; says how many there were.
+
+    `labels_of_ids` has the labels of the files before, which this one must not contradict.
+    """
     import numpy as np
 
     from refocal.cli.decide import labelled
@@ -411,9 +426,10 @@ def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | No
     if len(raw.labels) == 0:
         return f"{file}: no rows; ignored."
     given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
+    names_of_rows = [refocal.monitor.waiting.id_text(name) for name in given]
     matched = 0
     names = watched.class_names
-    if watched.n_waiting and watched.n_classes is not None:
+    if (watched.n_waiting or labels_of_ids) and watched.n_classes is not None:
         with about(file), warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)
             # Labels are read as those of any rows of these classes.
@@ -425,6 +441,10 @@ def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | No
             watched.class_names = names or rows.class_names
             classes = np.array([rows.name_of(i) for i in range(rows.n_classes)])
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
+            both = [*labels_of_ids, *names_of_rows]
+            refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
+            labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
             matched = watched.add_labels(given, labels)
-    left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""
+    n_unmatched = len({*names_of_rows}) - matched
+    left = f"; {n_unmatched:,} ids match no waiting prediction" if n_unmatched else ""
     return f"{file}: {matched:,} labels matched with predictions{left}."

@@ -92,6 +92,7 @@ def count_block(
     metrics = mean_metrics(n_classes)
     sums = np.zeros((len(metrics) + 1, n_methods + 1))
     products = np.zeros((len(metrics) + 1, n_methods + 1, n_methods + 1))
+    cubes = np.zeros((len(metrics) + 1, 2 * n_methods + 1, 2 * n_methods + 1))
     clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
         group_names, group_numbers = details.numbered(part.groups)
@@ -109,10 +110,12 @@ def count_block(
         sums += terms @ weight
         if part.clusters is None:
             products += (terms * weight**2) @ terms.transpose(0, 2, 1)
+            powers = np.concatenate([terms, np.square(terms[:, :-1])], axis=1)
+            cubes += (powers * weight**3) @ powers.transpose(0, 2, 1)
         else:
             of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
             clusters = merged(clusters, of_part)
-    return Counts(methods, TermSums(sums, products, clusters))
+    return Counts(methods, TermSums(sums, products, cubes, clusters))
 
 
 def _scores(predicted: Sequence[Predicted]) -> list[Vector]:

@@ -80,10 +80,13 @@ class TermSums:
 
     With x the k + 1 terms of a row and w its weight, `sums` is Σ w x, (metrics, k + 1), and `products`, which the
     covariances need, Σ w² x xᵀ, (metrics, k + 1, k + 1). The last of the metrics is the score test of each method.
+    `cubes`, which the skewness of differences needs, is Σ w³ y yᵀ, (metrics, 2k + 1, 2k + 1), with y the terms x and
+    the squares of the first k.
     """
 
     sums: Vector
     products: Vector
+    cubes: Vector
     clusters: ClusterSums | None = None
     """Σ w x of each cluster, (metrics · (k + 1), clusters), where rows have clusters."""
 
@@ -108,29 +111,70 @@ class TermSums:
 
         Σ w² (x - mean)(x - mean)ᵀ / (Σ w)², by n / (n - 1). One row or cluster says nothing about it: NaN.
         """
-        n_methods = self.means.shape[1]
-        is_one_row = self.clusters is None and math.isinf(self.factor_of_rows)
-        is_one_cluster = self.clusters is not None and self.clusters.n_clusters < 2
-        if is_one_row or is_one_cluster:
-            return [np.full((n_methods, n_methods), math.nan) for _ in self.means]
+        if self._is_one_unit:
+            return self._unknown()
         covariances = []
         for mean, products in zip(self.means, self._products_of_units(), strict=True):
             centre = np.column_stack([np.eye(len(mean)), -mean])  # takes x and 1 to x - mean
             covariances.append(centre @ products @ centre.T / self.weight**2)
         return covariances
 
+    def third_moments(self) -> list[Vector]:
+        """Σ u² v of the influences u and v of two methods on each row or cluster, (k, k), of each mean.
+
+        u is w (x - mean) / Σ w, by √(n / (n - 1)). One row or cluster says nothing about it: NaN.
+        """
+        if self._is_one_unit:
+            return self._unknown()
+        moments = []
+        scale = math.sqrt(self.factor_of_rows) / self.weight if self.clusters is None else 1.0 / self.weight
+        clusters = None if self.clusters is None else self._scaled_clusters()
+        for i, mean in enumerate(self.means):
+            identity = np.eye(len(mean))
+            centre = np.column_stack([identity, -mean])  # takes x and 1 to x - mean
+            if clusters is None:
+                # (x - mean)² = x² - 2 mean x + mean², of y = (x, 1, x²)
+                squares = np.column_stack([-2.0 * np.diag(mean), np.square(mean), identity])
+                of_metric = squares @ self.cubes[i][:, : len(mean) + 1] @ centre.T
+            else:
+                of_cluster = centre @ clusters[i]
+                of_metric = np.square(of_cluster) @ of_cluster.T
+            moments.append(of_metric * scale**3)
+        return moments
+
+    @property
+    def _is_one_unit(self) -> bool:
+        """Whether there is one row alone, or one cluster."""
+        if self.clusters is None:
+            return math.isinf(self.factor_of_rows)
+        return self.clusters.n_clusters < 2
+
+    def _unknown(self) -> list[Vector]:
+        n_methods = self.means.shape[1]
+        return [np.full((n_methods, n_methods), math.nan) for _ in self.means]
+
+    @property
+    def n_rows(self) -> float:
+        """The effective number of rows, where these have no clusters."""
+        return self.weight**2 / float(self.products[0, -1, -1])
+
     def _products_of_units(self) -> Vector:
         """The products of what is independent: of rows, or of the sums of clusters."""
         if self.clusters is None:
             return self.products * self.factor_of_rows
-        of_cluster = self.clusters.sums.reshape(*self.sums.shape, self.clusters.n_clusters)
-        scaled = of_cluster * cluster_factors(of_cluster[0, -1])
+        scaled = self._scaled_clusters()
         return np.asarray(scaled @ scaled.transpose(0, 2, 1))
+
+    def _scaled_clusters(self) -> Vector:
+        """The sums of clusters by `cluster_factors`, (metrics, k + 1, clusters)."""
+        assert self.clusters is not None  # noqa: S101 - callers ask
+        of_cluster = self.clusters.sums.reshape(*self.sums.shape, self.clusters.n_clusters)
+        return np.asarray(of_cluster * cluster_factors(of_cluster[0, -1]))
 
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
         clusters = merged(self.clusters, other.clusters)
-        return TermSums(self.sums + other.sums, self.products + other.products, clusters)
+        return TermSums(self.sums + other.sums, self.products + other.products, self.cubes + other.cubes, clusters)
 
 
 @dataclass(frozen=True)
@@ -189,6 +233,10 @@ class Sums:
     def covariances(self) -> dict[str, Vector]:
         """The covariance between the methods of each metric that is a mean, (methods, methods), by its name."""
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
+
+    def third_moments(self) -> dict[str, Vector]:
+        """Those of `TermSums.third_moments`, by the name of the metric."""
+        return dict(zip(self.methods[0].means, self.terms.third_moments(), strict=True))
 
 
 def cluster_factors(weight: Vector) -> Vector:

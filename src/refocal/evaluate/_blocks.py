@@ -38,25 +38,16 @@ from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import InfluenceSummary, positive_ends, share_ends
+from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
 from refocal.metrics.squared import SquaredSummary
+from refocal.metrics.two_classes import BiasSummary
 
 
-def measure_in_blocks(
-    rows: BlockedDataset,
-    methods: Methods,
-    report: Progress,
-    *,
-    n_resamples: int | None,
-    seed: int | None,
-    groups: Any,
-    clusters: Any,
-) -> Results:
+def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) -> Results:
     """Every metric of every method; a method that fails raises, since one pass over the rows serves all."""
-    _refuse_options(n_resamples, seed, groups=groups, clusters=clusters)
     _refuse_methods(rows, methods)
     watch = rows.watch
     start = time.perf_counter()
@@ -92,8 +83,8 @@ def measure_in_blocks(
     return Results(results, rows.n_rows, columns, len(group_names), notes)
 
 
-def _refuse_options(n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
-    """Refuse the options of rows in memory."""
+def refuse_options_of_memory(*, n_resamples: int | None, seed: int | None, **of_rows: Any) -> None:
+    """Refuse the options that only rows in memory have; `of_rows` are the columns that come with rows."""
     for argument, value in (("n_resamples", n_resamples), ("seed", seed)):
         if value is not None:
             expected = "left out for rows in blocks, which are not resampled"
@@ -148,37 +139,76 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
                 products = products * (1.0 - 1.0 / rows.n_rows)
         for (metric, _), of_metric in zip(influences, products, strict=True):
             covariances[metric.name] = of_metric
+    third_moments = total.third_moments()
     for name, covariance in covariances.items():
-        measured[name] = _with_intervals(measured[name], covariance, METRICS[name].range, total.n_clusters)
+        metric = METRICS[name]
+        influences_of_methods = _influences(covariance)
+        for i, (value, influence) in enumerate(zip(measured[name], influences_of_methods, strict=True)):
+            if metric.summary == BiasSummary.of:
+                summary: InfluenceSummary = _bias_summary(value.value, influence, total, i)
+            elif metric.summary is None and metric.terms is not None:
+                summary = _summed_mean(value, influence, metric.range, total, i, third_moments[name])
+            else:
+                n_units = _n_units_of_shares(total) if metric.terms is not None else total.n_clusters
+                summary = InfluenceSummary(value.value, influence, metric.range, value.form, n_units)
+            measured[name][i] = value._replace(summary=summary)
     return measured
 
 
 def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
-    """A mean over rows: a loss has an interval on the log scale, and a share Wilson's, as in memory."""
+    """A mean over rows with the form of its interval: a share has Wilson's, as in memory."""
     value = sums.means[metric.name]
-    if metric.range[0] != 0.0:
-        return StreamedMetric(value)
-    if metric.summary is not None and metric.range[1] == 1.0:  # the accuracy, whose summary is that of a share
-        bins = sums.bins
-        n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
-        return StreamedMetric(value, form=partial(share_ends, n_rows))
-    return StreamedMetric(value, form=positive_ends)
+    bins = sums.bins
+    n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
+    if metric.summary is None:
+        return StreamedMetric(value, form=partial(mean_ends, metric.range, n_rows))
+    return StreamedMetric(value, form=partial(share_ends, n_rows))
 
 
-def _with_intervals(
-    values: list[StreamedMetric], covariance: Vector, limits: tuple[float, float], n_clusters: int | None
-) -> list[StreamedMetric]:
-    """The values of one metric for all methods, with summaries of this covariance.
+def _influences(covariance: Vector) -> Vector:
+    """Influences of some units, (methods, units), with the products of a covariance.
 
     The summary of a method needs influences of rows, of which only products matter: with the covariance V Λ Vᵀ, the
     rows of V √Λ have the same products.
     """
     eigenvalues, eigenvectors = np.linalg.eigh(covariance)
-    root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    return [
-        value._replace(summary=InfluenceSummary(value.value, influence, limits, value.form, n_clusters))
-        for value, influence in zip(values, root, strict=True)
-    ]
+    return np.asarray(eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
+
+
+def _bias_summary(value: float, influence: Vector, total: Sums, place: int) -> BiasSummary:
+    """The mean bias, whose interval is the one of memory, of cells of the histogram."""
+    cells = total.methods[place].histogram.equal_mass(BiasSummary.N_CELLS).bins
+    return BiasSummary(value=value, influence=influence, limits=(-1.0, 1.0), n_clusters=total.n_clusters, cells=cells)
+
+
+def _summed_mean(
+    metric: StreamedMetric,
+    influence: Vector,
+    limits: tuple[float, float],
+    total: Sums,
+    place: int,
+    third_moments: Vector,
+) -> SummedMean:
+    """A mean of terms, as `MeanSummary` in memory."""
+    return SummedMean(
+        value=metric.value,
+        influence=influence,
+        limits=limits,
+        form=metric.form,
+        n_clusters=total.n_clusters,
+        place=place,
+        third_moments=third_moments,
+        n_units=int(total.terms.n_rows) if total.n_clusters is None else total.n_clusters,
+    )
+
+
+def _n_units_of_shares(total: Sums) -> int | None:
+    """What `number_of` is in memory: of clusters, or of rows of unequal weights, effectively."""
+    if total.n_clusters is not None:
+        return total.n_clusters
+    if has_equal_weights(total.methods[0].bins):
+        return None
+    return max(int(total.terms.n_rows), 2)
 
 
 def _result(

@@ -45,7 +45,6 @@ def measure_in_memory(
     n_resamples: int | None,
     seed: int | None,
     groups: Any,
-    clusters: Any,
     metrics: Sequence[Metric] = (),
 ) -> Results:
     """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
@@ -54,8 +53,6 @@ def measure_in_memory(
         measured = as_groups(groups, len(test), "evaluate")
         # A calibrator of groups is applied to those of the rows, whichever are measured.
         test = test.with_groups({**test.groups, **measured})
-    if clusters is not None:
-        test = test.with_clusters(clusters)
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
     seed = SEED if seed is None else seed
     results: dict[str, Result] = {}

@@ -21,7 +21,7 @@ from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_cali
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import DataError, ParameterError, RefocalError, ShapeError
-from refocal.evaluate._blocks import measure_in_blocks
+from refocal.evaluate._blocks import measure_in_blocks, refuse_options_of_memory
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
@@ -259,43 +259,39 @@ def evaluate(
     """
     check_level(level, "evaluate")
     own_metrics = own_records(metrics, "evaluate")
-    if isinstance(test, Predictions) and clusters is not None:
-        test = test.with_clusters(clusters)
-        clusters = None
-    _check_rows(test, "test", "evaluate")
     _check_calibrators(calibrators)
-    several: dict[str, str] = {}
-    if features is not None and (not isinstance(test, Predictions) or test.n_classes != 2):
+    if isinstance(test, BlockedDataset):
+        refuse_options_of_memory(n_resamples=n_resamples, seed=seed, groups=groups, clusters=clusters)
+    rows = test if clusters is None else _with_clusters(test, clusters)
+    _check_rows(rows, "test", "evaluate")
+    if features is not None and (not isinstance(rows, Predictions) or rows.n_classes != 2):
         expected = "left out, unless rows are Predictions of two classes"
         raise ParameterError("features", "evaluate", expected=expected, got=type(features).__name__)
-    if isinstance(test, MultiLabelPredictions):
-        several = {RunNote.ROWS_OF_LABELS: str(len(test)), RunNote.LABELS_OF_ROWS: str(test.n_classes)}
-        if clusters is not None:  # of rows, and so of all their labels
-            numbers, name, names = as_clusters(clusters, len(test), "evaluate")
-            test = replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
-            clusters = None
-        test = test.pooled()
+    notes_of_labels: dict[str, str] = {}
+    if isinstance(rows, MultiLabelPredictions):
+        notes_of_labels = {RunNote.ROWS_OF_LABELS: str(len(rows)), RunNote.LABELS_OF_ROWS: str(rows.n_classes)}
+        rows = rows.pooled()
     report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    usable = _usable(everything, test, failures)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups, "clusters": clusters}
-    _check_metrics(own_metrics, test)
-    methods_of_rows = _in_order(usable, test)
-    if isinstance(test, BlockedDataset):
-        results = measure_in_blocks(test, methods_of_rows, report, **options)
+    usable = _usable(everything, rows, failures)
+    _check_metrics(own_metrics, rows)
+    methods_of_rows = _in_order(usable, rows)
+    if isinstance(rows, BlockedDataset):
+        results = measure_in_blocks(rows, methods_of_rows, report)
     else:
-        results = measure_in_memory(test, methods_of_rows, report, failures.of, metrics=own_metrics, **options)
+        options: dict[str, Any] = {"metrics": own_metrics, "n_resamples": n_resamples, "seed": seed, "groups": groups}
+        results = measure_in_memory(rows, methods_of_rows, report, failures.of, **options)
     warn_of_groups(usable, results.groups)
-    repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(test, "evaluate")
-    can_recommend = _can_recommend(results, test.n_classes)
+    repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(rows, "evaluate")
+    can_recommend = _can_recommend(results, rows.n_classes)
     picked = chosen
     if picked is None:
-        picked = _recommended_at(level, results, usable, test.n_classes) if can_recommend else NONE
+        picked = _recommended_at(level, results, usable, rows.n_classes) if can_recommend else NONE
     n_shown = 1 if picked == NONE else 2
-    levels = statement_levels(level, len(results.of) - 1, results.n_groups, test.n_classes, n_shown)
+    levels = statement_levels(level, len(results.of) - 1, results.n_groups, rows.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
@@ -304,32 +300,41 @@ def evaluate(
     ]
     segments = None
     if features is not None:
-        segments = _segments(test, methods_of_rows[picked], features, clusters, level, seed)
+        segments = _segments(rows, methods_of_rows[picked], features, level, seed)
     report(len(everything) + 1, len(everything) + 1, "done")
     sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
         title=title,
         n_validation=sizes.pop() if len(sizes) == 1 else None,
         n_test=results.n_rows,
-        n_classes=test.n_classes,
-        class_names=None if test.class_names is None else list(test.class_names),
-        input=test.input,
+        n_classes=rows.n_classes,
+        class_names=None if rows.class_names is None else list(rows.class_names),
+        input=rows.input,
         level=level,
         chosen=picked,
         recommended=chosen is None and can_recommend,
         methods=methods,
-        surface=surface_of(picked, calibrators, test.n_classes),
-        run=run_of({**several, **results.notes, **_read(test), **repeated}, calibrators),
+        surface=surface_of(picked, calibrators, rows.n_classes),
+        run=run_of({**notes_of_labels, **results.notes, **_read(rows), **repeated}, calibrators),
         failed=failures.reasons,
         segments=segments,
     )
 
 
+def _with_clusters(test: Any, clusters: Any) -> Any:
+    """Rows in memory, with the clusters that the caller names beside them."""
+    if isinstance(test, Predictions):
+        return test.with_clusters(clusters)
+    if isinstance(test, MultiLabelPredictions):  # of rows, and so of all their labels
+        numbers, name, names = as_clusters(clusters, len(test), "evaluate")
+        return replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
+    return test
+
+
 def _segments(
-    test: Any, calibrator: Calibrator | InOrder | None, features: Any, clusters: Any, level: float, seed: int | None
+    rows: Any, calibrator: Calibrator | InOrder | None, features: Any, level: float, seed: int | None
 ) -> FoundSegments:
     """Where a method is off, by the features of the rows."""
-    rows = test if clusters is None else test.with_clusters(clusters)
     columns = as_features(features, len(rows), "evaluate")
     p = np.exp(log_proba(rows, calibrator))
     predicted = probability_rows(rows.labels, p, rows.weight, clusters=rows.clusters).of_positive()
@@ -505,10 +510,8 @@ def _measured(
     stated_bias = None
     if name in (NONE, picked) and "mean_bias" in result.summaries:
         bias = result.summaries["mean_bias"]
-        if isinstance(bias, BiasSummary):
-            stated_bias = bias.exact_interval(level=level_of_one)
-        else:  # of blocks, which have enough events for the normal interval
-            stated_bias = bias.interval(level=level_of_one)
+        assert isinstance(bias, BiasSummary)  # noqa: S101 - of memory and of blocks
+        stated_bias = bias.exact_interval(level=level_of_one)
     return Measured(
         name=name,
         title=title_of(name, calibrator),

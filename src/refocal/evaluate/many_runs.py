@@ -108,7 +108,6 @@ def compare_many(
         name, reason = next(iter(measured.failed.items()))
         raise ParameterError("methods", "compare_many", expected="methods that can be fitted", got=f"{name}: {reason}")
     check_option(against, tuple(names), "against", "compare_many")
-    _check_repetitions(measured.runs)
     comparison = ManyComparison(
         title=title,
         level=level,
@@ -167,6 +166,7 @@ class _Measurement:
         """Fit and measure every method that has not failed before on one more run."""
         if not isinstance(run, Run):
             raise ParameterError("runs", "compare_many", expected="runs of the class Run", got=type(run).__name__)
+        self._check_repetition(run)
         n_classes = run.test.n_classes
         self._check_classes(run, n_classes)
         values: dict[str, dict[str, float]] = {record.name: {} for record in self.records}
@@ -197,6 +197,13 @@ class _Measurement:
                 self.failed[name] = f"{run.dataset}, {run.network}, seed {run.seed}: {reason}"
         sizes = (len(run.validation), len(run.test), n_classes)
         self.runs.append(RunScores(*run.key, str(run.seed), *sizes, values, chance))
+
+    def _check_repetition(self, run: Run) -> None:
+        """Runs of one network on one data set must have different seeds: two names may have been meant."""
+        key = (*run.key, str(run.seed))
+        if key in [(other.dataset, other.network, other.seed) for other in self.runs]:
+            expected = "runs that differ in data set, network or seed"
+            raise ParameterError("runs", "compare_many", expected=expected, got=f"two of {', '.join(key)}")
 
     def _check_classes(self, run: Run, n_classes: int) -> None:
         """Methods and metrics for these rows; those by default are others for two classes than for more."""
@@ -264,17 +271,6 @@ def _without(run: RunScores, failed: dict[str, str]) -> RunScores:
         }
 
     return replace(run, values=kept(run.values), by_chance=kept(run.by_chance))
-
-
-def _check_repetitions(runs: list[RunScores]) -> None:
-    """Runs of one network on one data set must have different seeds: two names may have been meant."""
-    seen: set[tuple[str, str, str]] = set()
-    for run in runs:
-        key = (run.dataset, run.network, run.seed)
-        if key in seen:
-            expected = "runs that differ in data set, network or seed"
-            raise ParameterError("runs", "compare_many", expected=expected, got=f"two of {', '.join(key)}")
-        seen.add(key)
 
 
 def _default_unit(runs: list[RunScores]) -> str:

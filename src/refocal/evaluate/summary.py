@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -211,7 +212,19 @@ def recommendation(evaluation: Evaluation) -> str:
         1: f"It is significantly better than {second.name} by {metric.label}",
         -1: f"By {metric.label} alone {second.name} is significantly better",
     }
-    return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_value_text(p_value)})."
+    p_text = p_value_text(_of_all_statements(evaluation, p_value))
+    return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_text})."
+
+
+def _of_all_statements(evaluation: Evaluation, p_value: float) -> float:
+    """The p-value of all methods together as one of all statements of the report, to compare with 1 - level.
+
+    Methods have the level l_m = level^(1/k) of the report's (`refocal.evaluate.statements`), so that
+
+        p <= 1 - l_m   if and only if   1 - (1 - p)^k <= 1 - level,   k = log(level) / log(l_m).
+    """
+    k = math.log(evaluation.level) / math.log(evaluation.level_of_methods)
+    return float(1.0 - (1.0 - p_value) ** k)
 
 
 def _why_nothing(evaluation: Evaluation) -> str:
@@ -307,7 +320,9 @@ def ece_against_none(evaluation: Evaluation, method: Measured) -> str:
     difference = method.measures["ece"].value - evaluation.before.measures["ece"].value
     text = f"{100 * difference:+.2f} points".replace("-", "−")
     p_value = evaluation.tests_of(evaluation.methods).p_values.get((method.name, SQUARED_ECE))
-    return text if p_value is None else f"{text}, {p_value_text(p_value)} among all methods"
+    if p_value is None:
+        return text
+    return f"{text}, {p_value_text(_of_all_statements(evaluation, p_value))} among all methods"
 
 
 def group_table(evaluation: Evaluation) -> list[dict[str, str]]:

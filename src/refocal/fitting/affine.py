@@ -371,7 +371,7 @@ def usable_rows(block: Block, *, keep_on_gpu: bool = False) -> Block:
     labels = to_numpy(block.labels).astype(np.int64, copy=False)
     if logits is block.logits and labels is block.labels:
         return counted_rows(block)
-    return counted_rows(Block(logits, labels, block.weight))
+    return counted_rows(Block(logits, labels, block.weight, block.groups, clusters=block.clusters))
 
 
 def counted_rows(block: Block) -> Block:

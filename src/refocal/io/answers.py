@@ -66,8 +66,9 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
     Parameters
     ----------
     answers : iterable
-        For each question a mapping of tokens to log-probabilities, a list of {"token": …, "logprob": …}, or a whole
-        response with `choices`, as servers of vLLM and OpenAI return them, of chats or of completions.
+        For each question a mapping of tokens to log-probabilities, a list of {"token": …, "logprob": …}, an entry of
+        `logprobs` of vLLM in Python, or a whole response, as servers of vLLM and OpenAI return them and OpenAI's
+        package has them: of chats, completions or the Responses API.
     options : sequence of str
         What the options are called: "ABCD", or ["yes", "no"]. Case counts for single letters ("a" is a word) alone.
     token : int
@@ -116,23 +117,45 @@ def _key(text: str) -> str:
 def _tokens_of(answer: Any, place: int, i: int) -> list[tuple[str, float]]:
     """The tokens of an answer with their log-probabilities; different tokens may have the same text."""
     try:
-        if isinstance(answer, Mapping) and ("choices" in answer or "response" in answer):
-            body = answer.get("response", {}).get("body", answer)  # batches wrap the response
-            log_p = body["choices"][0]["logprobs"]
-            answer = log_p["content"][place]["top_logprobs"] if "content" in log_p else log_p["top_logprobs"][place]
-        if isinstance(answer, Mapping):
-            tokens = [(str(text), float(value)) for text, value in answer.items()]
-        else:
+        if hasattr(answer, "model_dump"):
+            answer = answer.model_dump()
+        of_responses = ("choices", "output", "response")
+        # A token may have such a name too, but its value is a number.
+        if isinstance(answer, Mapping) and any(isinstance(answer.get(key), (list, Mapping)) for key in of_responses):
+            answer = response_tokens(answer)[place]["top_logprobs"]
+        if not isinstance(answer, Mapping):
             tokens = [(str(entry["token"]), float(entry["logprob"])) for entry in answer]
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        elif all(hasattr(value, "decoded_token") for value in answer.values()):
+            # vLLM in Python has numbers of tokens as keys.
+            tokens = [(str(value.decoded_token), float(value.logprob)) for value in answer.values()]
+        else:
+            tokens = [(str(text), float(value)) for text, value in answer.items()]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         tokens = []
-        got = f"{answer!r:.80} for answer {i} ({type(error).__name__}: {error})"
-    else:
-        got = f"{answer!r:.80} for answer {i}"
     if not tokens or not all(value <= 1e-3 for _, value in tokens):
-        expected = "tokens with their log-probabilities, or responses with 'choices' that have 'logprobs'"
+        expected = "tokens with their log-probabilities, or responses to requests with 'logprobs' and 'top_logprobs'"
+        got = f"{answer!r:.80} for answer {i}"
         raise DataError("answers", "option_log_p", expected=expected, got=got)
     return tokens
+
+
+def response_tokens(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tokens of the first answer of a server's response, each with its `logprob` and `top_logprobs`.
+
+    A response has `choices`, whose `logprobs` have `content` (chats) or lists of each (completions), or it has `output`
+    (the Responses API), where reasoning comes before the message. Batches wrap it.
+    """
+    body = response.get("response", {}).get("body", response)
+    if "output" in body:
+        parts = [part for item in body["output"] if item["type"] == "message" for part in item["content"]]
+        return [token for part in parts for token in part["logprobs"]]
+    log_p = body["choices"][0]["logprobs"]
+    if log_p.get("content") is not None:
+        return list(log_p["content"])
+    n_tokens = len(log_p.get("token_logprobs") or log_p["top_logprobs"])
+    log_p_tokens = log_p.get("token_logprobs") or [None] * n_tokens
+    top = log_p.get("top_logprobs") or [None] * n_tokens
+    return [{"logprob": log_p_tokens[i], "top_logprobs": top[i]} for i in range(n_tokens)]
 
 
 def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> Vector:

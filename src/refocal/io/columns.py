@@ -294,7 +294,7 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
     if query.values is not None:
         return _matching(contents, query.values, candidates)
     classes = _of_calibrator(contents, query, candidates)
-    one = None if classes is not None else _one_column(contents, query, candidates)
+    one = None if classes is not None else _one_column(contents, query, candidates, labels)
     if one is not None:
         return [one]
     if classes is None:
@@ -324,10 +324,15 @@ def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> li
     return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))
 
 
-def _one_column(contents: Contents, query: Query, candidates: Sequence[str]) -> str | None:
-    """The column of the positive class of two, by its name; none where it is a class of one letter among others."""
+def _one_column(contents: Contents, query: Query, candidates: Sequence[str], labels: str | None) -> str | None:
+    """The column of the positive class of two, by its name; none where it is a class of one letter among others.
+
+    Such classes are what labels are called by: beside labels 0 and 1 a column w or n is no class, and p is.
+    """
     if len(candidates) > 1 and all(len(name) == 1 for name in candidates):
-        return None
+        given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
+        if given and given <= {label_key(name) for name in candidates}:
+            return None
     stated = query.input and ("probabilities" if query.input == "probabilities" else "logits")
     ones = [name for name in candidates if name.lower() in ONE_COLUMN]
     fitting = [name for name in ones if stated in (None, _said(name))]
@@ -403,9 +408,7 @@ def _called_by_labels(
     cells = contents.first_cells([*candidates, *([labels] if labels else [])])
     keys = {label_key(name): name for name in candidates}
     whole = [name for key, name in keys.items() if isinstance(key, int)]
-    given: set[Any] = set()
-    if labels and labels in cells:
-        given = {label_key(cell) for cell in cells[labels].tolist()} - {None, *query.marks}
+    given = _first_labels(cells, query, labels)
     if given and given <= keys.keys():
         numbers = {label_key(name) for name in whole}
         called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
@@ -420,12 +423,30 @@ def _called_by_labels(
         return _only(contents, query, fitting)
     if len(whole) > 1:
         return whole
-    # Labels that count all columns from 0 or 1: no column is left over that could be something else.
+    # Labels that count all columns from 0 or 1: no column is left over that could be something else. Labels of two
+    # kinds count any two columns, also a score and an age; these have to be named.
     counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
-    truths = {"True": 1, "False": 0}
-    are_all_counted = {truths.get(str(key), key) for key in given} in counted
-    are_scores = all(name in cells and could_be_scores(name, cells[name], also_whole=True) for name in candidates)
-    return list(candidates) if len(candidates) > 1 and are_all_counted and are_scores else None
+    are_all_counted = len(candidates) > 2 and given in counted
+    return list(candidates) if are_all_counted and _are_alike(candidates, cells) else None
+
+
+def _are_alike(columns: Sequence[str], cells: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether all columns may hold scores: all have numbers that are not whole, or all have whole numbers alone.
+
+    Whole numbers beside others are rather an age or a month.
+    """
+    may_be_scores = [name in cells and could_be_scores(name, cells[name], also_whole=True) for name in columns]
+    if not all(may_be_scores):
+        return False
+    are_parted = [could_be_scores(name, cells[name]) for name in columns]
+    return all(are_parted) or not any(are_parted)
+
+
+def _first_labels(cells: Mapping[str, NDArray[Any]], query: Query, labels: str | None) -> set[Any]:
+    """The labels of the first rows, less those that mark rows without one."""
+    if labels is None or labels not in cells:
+        return set()
+    return {label_key(cell) for cell in cells[labels].tolist()} - {None, *query.marks}
 
 
 def _without_strangers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from refocal._validation import (
 )
 from refocal.calibrators import Calibrator
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.io.answers import response_tokens
 from refocal.io.tables import JsonTable
 from refocal.rows import Predictions
 
@@ -287,7 +289,9 @@ def generated_log_p(scores: Sequence[Any], sequences: Any, *, pad_token_id: int 
 def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     r"""Multiple-choice samples of lm-evaluation-harness (`samples_<task>_<time>.jsonl`, written with --log_samples).
 
-    Each line has the log-likelihoods of the options under `filtered_resps` or `resps` and the right one as `target`.
+    Each line has the log-likelihoods of the options under `filtered_resps` or `resps` and the right one as `target`:
+    its number, or its text among the `arguments`. Likelihoods without the question, as `acc_mutual_info` needs them,
+    are left out; of several filters the first counts.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -298,20 +302,36 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     Predictions(1 rows, 2 classes, logits, float64)
     """
 
-    def options(row: dict[str, Any]) -> tuple[list[float], int]:
+    def options(row: dict[str, Any]) -> tuple[str, list[float], int]:
         answers = row.get("filtered_resps") or row["resps"]
-        return [float(_first(answer)) for answer in answers], int(row["target"])
+        scores = [float(_first(answer)) for answer in answers]
+        if "acc_mutual_info" in row:
+            scores = scores[: len(scores) // 2]  # the second half is without the question
+        return row.get("filter", ""), scores, _target(row, len(scores))
 
-    expected = "log-likelihoods of options under 'resps' and the number of the right one as 'target'"
+    expected = "log-likelihoods of options under 'resps' and the right one, its number or its text, as 'target'"
     questions = _read_lines(path, options, expected)
-    return multiple_choice([scores for scores, _ in questions], [label for _, label in questions])
+    first = [(scores, label) for used, scores, label in questions if used == questions[0][0]]
+    return multiple_choice([scores for scores, _ in first], [label for _, label in first])
+
+
+def _target(row: dict[str, Any], n_options: int) -> int:
+    """The number of the right option of a sample of lm-evaluation-harness."""
+    target = row["target"]
+    if isinstance(target, Real) or target.strip().isdigit():
+        return int(target)
+    # The second argument of each request is an option, behind a space.
+    texts = [row["arguments"][f"gen_args_{i}"]["arg_1"].strip() for i in range(n_options)]
+    if texts.count(target.strip()) != 1:  # as of tasks that put the options into the question
+        raise ValueError(target)
+    return texts.index(target.strip())
 
 
 def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
     r"""Log-probabilities of the tokens of answers, from JSON lines as vLLM's and OpenAI's servers return them.
 
-    A line is a response with `choices`, whose first one has `logprobs` with `token_logprobs` (completions) or `content`
-    (chats).
+    A line is a response of chats, completions or the Responses API that has `logprobs`; of several `choices` the first
+    counts.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -323,11 +343,10 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
     """
 
     def tokens(row: dict[str, Any]) -> Vector:
-        log_p = row.get("response", {}).get("body", row)["choices"][0]["logprobs"]  # batches wrap the response
-        log_probabilities = log_p.get("token_logprobs") or [token["logprob"] for token in log_p["content"]]
-        return np.array([token for token in log_probabilities if token is not None], dtype=np.float64)
+        log_p = [token["logprob"] for token in response_tokens(row)]
+        return np.array([value for value in log_p if value is not None], dtype=np.float64)
 
-    return _read_lines(path, tokens, "'choices' with 'logprobs'; ask the server for them")
+    return _read_lines(path, tokens, "'choices' or 'output' with 'logprobs'; ask the server for them")
 
 
 def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], LineT], expected: str) -> list[LineT]:

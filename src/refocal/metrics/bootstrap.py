@@ -17,7 +17,7 @@ from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.bins import bins_of
-from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_probabilities
+from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_pair, read_probabilities
 from refocal.metrics.intervals import Interval, MeanSummary, PairedDifference, Summary
 from refocal.metrics.inverted_error import InvertedError, noise_of_clusters
 from refocal.metrics.record import Metric
@@ -268,7 +268,8 @@ def paired_bootstrap(
 
     The noise that both share cancels, so the interval is much narrower than those of the two values. It holds for
     scores that are means; for calibration errors, whose biases differ, see `squared_ece_difference`. `clusters` as for
-    `bootstrap_interval`.
+    `bootstrap_interval`. Columns of data frames are matched by name. `first` and `second` may be Predictions of the
+    same rows, with None for `y_true`.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import brier_score
@@ -279,11 +280,12 @@ def paired_bootstrap(
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
-    measured_first = given.measure(metric, first, options)
-    measured_second = given.measure(metric, second, options)
-    _warn_of_noise(measured_first.record, function)
-    of_first, of_second = _resample([measured_first, measured_second], n_resamples, seed, options)
+    record = _record_of(metric, function)
+    more: dict[str, Any] = {"takes_logs": record.takes_logs, "clusters": clusters, "class_names": classes}
+    rows = read_pair(y_true, first, second, sample_weight, function, ignore_index, **more)
+    measured = [_finite(record, rows_of_one, function, options) for rows_of_one in rows]
+    _warn_of_noise(record, function)
+    of_first, of_second = _resample(measured, n_resamples, seed, options)
     return of_first.minus(of_second, level=level)
 
 
@@ -303,11 +305,16 @@ class _Given(NamedTuple):
         read = read_log_probabilities if record.takes_logs else read_probabilities
         more = {"clusters": self.clusters, "class_names": self.classes}
         rows = read(self.y_true, values, self.weight, self.function, self.ignored, **more)
-        measured = MetricRows.of(record, rows, **options)
-        if not math.isfinite(measured.value):
-            expected = f"such that {record.name} is finite"
-            raise DataError("probabilities", self.function, expected=expected, got=repr(measured.value))
-        return measured
+        return _finite(record, rows, self.function, options)
+
+
+def _finite(record: Metric, rows: Predictions, function: str, options: dict[str, Any]) -> MetricRows:
+    """A metric measured on checked rows, which must be finite: infinite ones have no interval."""
+    measured = MetricRows.of(record, rows, **options)
+    if not math.isfinite(measured.value):
+        expected = f"such that {record.name} is finite"
+        raise DataError("probabilities", function, expected=expected, got=repr(measured.value))
+    return measured
 
 
 def _record_of(metric: Any, function: str) -> Metric:

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, LabelError, ParameterError
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics.bins import Bins, Ranked, join_cells, norm_of_gaps, uniform_index, weighted_terms
 from refocal.metrics.histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics.inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
+from refocal.rows import Predictions
+from refocal.rows.class_names import check_class_names, column_order
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["CalibrationHistogram", "StreamedCalibration"]
@@ -120,6 +122,8 @@ class CalibrationHistogram:
     def _start(self, cells: Cells) -> None:
         """No rows in these cells. `_sums` has the rows of `Bins` after the count, `_carry` what their rounding lost."""
         self._cells = cells
+        # The names of two classes, of which the probabilities are about the second; None where rows had no names.
+        self._class_names: tuple[str, ...] | None = None
         self._count = np.zeros(cells.size, dtype=np.int64)
         self._sums = np.zeros((5, cells.size))
         self._carry = np.zeros((5, cells.size))
@@ -150,7 +154,21 @@ class CalibrationHistogram:
         rows = read_probabilities(
             y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index, class_names=classes
         )
-        return self.count_rows(*rows.confidence(), rows.weight)
+        return self.count_rows(*self._of_same_class(rows).confidence(), rows.weight)
+
+    def _of_same_class(self, rows: Predictions) -> Predictions:
+        """Rows of two classes in the order of those before, so that all probabilities are about the same class."""
+        if rows.n_classes != 2 or rows.class_names is None:
+            return rows
+        function = "CalibrationHistogram.update"
+        order = column_order(rows.class_names, self._class_names, function)
+        if order is not None and rows.label_map is not None and rows.label_map.columns is None:
+            expected = "names of classes where data frames have their columns in several orders"
+            raise LabelError("y_true", function, expected=expected, got="column numbers")
+        if order is not None:
+            return rows.reordered(order)
+        self._class_names = rows.class_names
+        return rows
 
     def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:
         """`update` from confidences (float64, at most 1) and whether they were correct, without checks."""
@@ -193,6 +211,7 @@ class CalibrationHistogram:
         """An empty histogram with the same cells, or with others."""
         empty = type(self).__new__(type(self))
         empty._start(self._cells if cells is None else cells)
+        empty._class_names = self._class_names
         return empty
 
     def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
@@ -201,6 +220,11 @@ class CalibrationHistogram:
         if theirs is not self._cells and (theirs is None or theirs.to_dict() != self._cells.to_dict()):
             expected = "a histogram with the same cells"
             raise ParameterError("other", "CalibrationHistogram.merge", expected=expected, got=repr(other))
+        if None not in (self._class_names, other._class_names) and self._class_names != other._class_names:
+            expected = f"a histogram of the classes {', '.join(self._class_names or ())}"
+            got = f"one of {', '.join(other._class_names or ())}"
+            raise ParameterError("other", "CalibrationHistogram.merge", expected=expected, got=got)
+        self._class_names = self._class_names or other._class_names
         filled = np.flatnonzero(other._count)
         used: Indices | slice = filled if 4 * filled.shape[0] < other._count.shape[0] else slice(None)
         self._count[used] += other._count[used]
@@ -284,6 +308,8 @@ class CalibrationHistogram:
         """The state as JSON; cells that were never touched are left out."""
         used = np.flatnonzero(self._count)
         state = {"format": _FORMAT, "version": 1, **self._cells.to_dict(), "cell": used.tolist()}
+        if self._class_names is not None:
+            state["class_names"] = list(self._class_names)
         return json.dumps(state | {name: column[..., used].tolist() for name, column in self._columns.items()})
 
     @classmethod
@@ -297,6 +323,8 @@ class CalibrationHistogram:
                 raise ValueError(f"{state['format']} {state['version']}")
             histogram = cls(bits=1).fresh(Cells.from_dict(state))
             histogram._restore(state)
+            if "class_names" in state:
+                histogram._class_names = check_class_names(state["class_names"], 2, function)
         except (TypeError, KeyError, ValueError, OverflowError, MemoryError) as error:
             reason = str(error).splitlines()[0] if str(error) else ""
             raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {reason}") from error
@@ -316,6 +344,7 @@ class CalibrationHistogram:
             "has_several": np.packbits(has_several),
             "high": self._high[used][has_several],
             "confidence": confidence,
+            "class_names": self._class_names,
         }
         has_unit_weights = (weight == count).all() and (squared_weight == count).all()
         if has_unit_weights and count.max(initial=0) < 1 << 31:
@@ -325,6 +354,7 @@ class CalibrationHistogram:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._start(Cells.from_dict(state["cells"]))
+        self._class_names = state.get("class_names")
         used = state["used"]
         count = state["count"]
         correct = state["correct"]

@@ -33,7 +33,7 @@ from refocal._clusters import as_clusters
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
-from refocal.rows.class_names import check_class_names, check_label_order
+from refocal.rows.class_names import check_class_names, check_label_order, column_order
 from refocal.rows.gate import in_order_of_numbers, names_of_columns
 from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
 from refocal.rows.marks import check_marks, labelled_rows
@@ -112,7 +112,64 @@ def read_log_probabilities(
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], GPU_BLOCK if on_gpu(values) else 1 << 20):
             sums = row_sums(namespace(values).exp(values[rows_of_block]))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
-    return probability_rows(rows.labels, values, rows.weight, "log-probabilities", clusters=rows.clusters)
+    return replace(rows, input="log-probabilities")
+
+
+def read_pair(
+    y_true: Any,
+    first: Any,
+    second: Any,
+    sample_weight: Any,
+    function: str,
+    ignore_index: IgnoreIndex,
+    *,
+    takes_logs: bool = False,
+    clusters: Any = None,
+    class_names: Any = None,
+) -> tuple[Predictions, Predictions]:
+    """Two sets of predictions of the same rows, checked, with the columns of both in the order of the first.
+
+    Both may be Predictions, which have their labels and weights: `y_true` is then None.
+    """
+    read_one = read_log_probabilities if takes_logs else read_probabilities
+    more: dict[str, Any] = {"clusters": clusters, "class_names": class_names}
+    are_rows = isinstance(first, Predictions) and isinstance(second, Predictions)
+    if are_rows and y_true is not None:
+        expected = "None where first and second are Predictions, which have their own labels"
+        raise ParameterError("y_true", function, expected=expected, got=type(y_true).__name__)
+    if are_rows:
+        rows_of_first = read_one(first, None, sample_weight, function, ignore_index, **more)
+        rows_of_second = read_one(second, None, sample_weight, function, ignore_index, **more)
+    elif isinstance(first, Predictions) or isinstance(second, Predictions):
+        expected = "both Predictions, or both scores beside y_true"
+        got = f"{type(first).__name__} and {type(second).__name__}"
+        raise ParameterError("first and second", function, expected=expected, got=got)
+    else:
+        rows_of_first = read_one(y_true, first, sample_weight, function, ignore_index, **more)
+        rows_of_second = read_one(y_true, second, sample_weight, function, ignore_index, **more)
+    if np.ndim(y_true) > 1:  # several labels per row
+        check_label_order(column_names(first), column_names(second), "second", function)
+    order = column_order(rows_of_second.class_names, rows_of_first.class_names, function)
+    if order is not None:
+        moved = rows_of_second.reordered(order)
+        rows_of_second = moved.of_positive() if rows_of_second.binary else moved
+    _check_same_rows(rows_of_first, rows_of_second, are_rows, function)
+    return rows_of_first, rows_of_second
+
+
+def _check_same_rows(first: Predictions, second: Predictions, are_rows: bool, function: str) -> None:
+    """Labels, weights and clusters of two sets of predictions agree, row by row."""
+    is_same = np.array_equal(first.labels, second.labels)
+    if not is_same and not are_rows:
+        expected = "names of classes where first and second have their columns in different orders"
+        raise LabelError("y_true", function, expected=expected, got="column numbers")
+    is_same &= np.array_equal(first.weights, second.weights)
+    has_clusters = first.clusters is not None or second.clusters is not None
+    if has_clusters and is_same:
+        is_same = np.array_equal(np.asarray(first.clusters), np.asarray(second.clusters))
+    if not is_same:
+        expected = "Predictions of the same rows as first, with the same labels, weights and clusters"
+        raise DataError("second", function, expected=expected, got="others")
 
 
 def check_alone(rows: Predictions, function: str, **given: Any) -> None:
@@ -192,7 +249,7 @@ def read(
     n_classes = 2 if is_binary else int(rows.shape[1])
     if class_names is not None and (names is None or is_binary):
         names = check_class_names(class_names, n_classes, function, "classes")
-        whole_names = ()
+        whole_names = tuple(str(name) for name in class_names)
         if is_binary and [label_key(name) for name in names or ()] == [1, 0]:
             expected = "0 and 1 in this order where there is one number per row, which is about the second class"
             raise ParameterError("classes", function, expected=expected, got="1 and 0")
@@ -204,15 +261,15 @@ def read(
         whole_names = ()
     rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
     try:
-        labels = resolve(raw, rule).numbers
+        resolved = resolve(raw, rule)
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
-    predictions = probability_rows(labels, rows, weights, clusters=numbers)
+    predictions = probability_rows(resolved.numbers, rows, weights, clusters=numbers)
     if not kept.all():
         predictions = replace(predictions, row_numbers=np.flatnonzero(kept))
-    if names is not None and not is_binary:
-        named = replace(predictions, class_names=tuple(str(name) for name in names))
-        predictions = replace(in_order_of_numbers(named), class_names=None, label_map=None)
+    if names is not None:
+        named = replace(predictions, class_names=tuple(str(name) for name in names), label_map=resolved.label_map)
+        predictions = in_order_of_numbers(named)
     return predictions, sum_tolerance(precision, 1 if is_binary else n_classes)
 
 

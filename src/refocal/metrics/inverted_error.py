@@ -40,6 +40,8 @@ class ErrorModel(NamedTuple):
     """Whether each row is in one cell, of those of similar confidence; otherwise clusters cannot be told apart."""
     total_variance: float | None = None
     """The variance of the error to the first order, where rows have a part in several cells."""
+    further_scale: Callable[[Vector], Any] | None = None
+    """The error that noise beyond that of outcomes is in proportion to, where it is not the true error."""
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
 
@@ -192,12 +194,13 @@ class InvertedError:
                 of_outcomes = float(np.var(replicates_of_outcomes(true_gaps(seen, 1.0))))
                 further_variance = max(self.model.total_variance - of_outcomes, 0.0)
             further_noise = math.sqrt(further_variance) * further_noise
-        raw_error = float(population(cells.gap / cells.weight))
+        scale = population if self.model.further_scale is None else self.model.further_scale
+        raw_error = float(scale(cells.gap / cells.weight))
         relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
 
         def replicates(direction: Vector, t: float) -> Any:
             gap = true_gaps(direction, t)
-            return replicates_of_outcomes(gap) + float(population(gap)) * relative_noise
+            return replicates_of_outcomes(gap) + float(scale(gap)) * relative_noise
 
         def true_error_at(direction: Vector, share: float, value: float) -> float:
             def share_below(t: float) -> float:

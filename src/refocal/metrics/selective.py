@@ -295,7 +295,8 @@ def coverage_at_risk(
     """The largest share of rows, the most confident first, whose error rate is at most `risk`; 0 if there is none.
 
     The ends of the interval are the largest shares at which the upper and the lower end of the error rate's interval
-    reach `risk`: from the lower end on, the model keeps the promise in all but (1 - level) / 2 of samples.
+    reach `risk`: from the lower end on, the model keeps the promise in all but (1 - level) / 2 of samples. A share is
+    one of all rows that there could be: that it lies at another confidence in another sample is part of the interval.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(5000)
@@ -311,19 +312,30 @@ def coverage_at_risk(
     )
     rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
-    places = np.arange(len(curve.coverage))
-    most_points = 200  # at which the interval is computed, where each is a pass over the rows
-    if number_of(rows.clusters, rows.weight) is not None and len(places) > most_points:
-        places = np.unique(np.linspace(0, len(places) - 1, most_points).round().astype(np.int64))
-    risk_low, risk_high = curve.ends(rows, places, level)
 
-    def largest(risks: Vector, coverages: Vector) -> float:
-        reached = np.flatnonzero(risks <= risk + ROUNDING)
-        return float(coverages[reached[-1]]) if len(reached) else 0.0
+    def last_reached(risk_at: Callable[[Indices], Vector]) -> float:
+        """The coverage of the last point whose risk is at most the one asked for, among some points, then between."""
+        most_points = len(curve.coverage) if rows.clusters is None else 200  # each is a pass over rows with clusters
+        first = 0
+        last = len(curve.coverage) - 1
+        reached = -1
+        while True:
+            places = np.unique(np.linspace(first, last, most_points).round().astype(np.int64))
+            is_reached = risk_at(places) <= risk + ROUNDING
+            if not is_reached.any():
+                break
+            i = int(np.flatnonzero(is_reached)[-1])
+            reached = int(places[i])
+            if i + 1 == len(places) or places[i + 1] == reached + 1:
+                break
+            first = reached
+            last = int(places[i + 1])
+        return float(curve.coverage[reached]) if reached >= 0 else 0.0
 
-    value = largest(curve.risk, curve.coverage)
-    low = min(largest(risk_high, curve.coverage[places]), value)
-    high = max(largest(risk_low, curve.coverage[places]), value)
+    is_kept = np.flatnonzero(curve.risk <= risk + ROUNDING)
+    value = float(curve.coverage[is_kept[-1]]) if len(is_kept) else 0.0
+    low = min(last_reached(lambda places: curve.ends_at_coverage(rows, places, level)[1]), value)
+    high = max(last_reached(lambda places: curve.ends_at_coverage(rows, places, level)[0]), value)
     error = (high - low) / (2.0 * critical_value(level))
     return Interval(value, low, high, level, error, 0.0, 0)
 
@@ -366,7 +378,7 @@ class _RiskCurve:
         )
 
     def ends(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
-        """The ends of Wilson's intervals of the risk at some points."""
+        """The ends of Wilson's intervals of the risk from the confidences of some points on."""
         _, right, _ = rows.top
         weight = rows.weights[self.order]
         last = self.last[places]
@@ -385,6 +397,64 @@ class _RiskCurve:
             by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
             size = np.maximum(np.minimum(size, by_units), 1e-9)
         return wilson(risk, size, level, n_units)
+
+    def ends_at_coverage(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
+        """The ends of Wilson's intervals of the risk at the coverages of some points."""
+        weight = rows.weights[self.order]
+        last = self.last[places]
+        risk = self.risk[places]
+        size = np.square(np.cumsum(weight)[last]) / np.cumsum(np.square(weight))[last]
+        variance = self.variance_at_coverage(rows, places)
+        own = risk * (1.0 - risk)
+        by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
+        size = np.maximum(np.minimum(size, by_units), 1e-9)
+        return wilson(risk, size, level, number_of(rows.clusters, rows.weight))
+
+    def variance_at_coverage(self, rows: Predictions, places: Indices) -> Vector:
+        """The variance of the risk at the coverages of some points, (points,).
+
+        Another sample has a coverage b from another confidence on. With η the error rate of the rows at the confidence
+        t of a point, a row moves the risk at that coverage by ψ / b, ψ = 1[c ≥ t] (e - η) less its mean b (r - η). Of
+        plain rows
+
+            Var = (r (1 - r) + (1 - b) (r - η)²) / (b N),
+
+        where the second term is due to the coverage at t, which varies much where clusters share their confidence.
+        """
+        _, right, _ = rows.top
+        weight = rows.weights[self.order]
+        wrong = ~right[self.order]
+        last = self.last[places]
+        coverage = self.coverage[places]
+        rate = self._rate_at(coverage)
+        if rows.clusters is None:
+            mean = coverage * (self.risk[places] - rate)
+            squares = np.square(weight)
+            of_covered = np.cumsum(squares)[last]
+            of_wrong = np.cumsum(squares * wrong)[last]
+            variance = (
+                of_wrong * np.square(1.0 - rate - mean)
+                + (of_covered - of_wrong) * np.square(rate + mean)
+                + (squares.sum() - of_covered) * np.square(mean)
+            ) / weight.sum() ** 2
+        else:
+            variance = np.empty(len(places))
+            influence = np.zeros(len(weight))
+            for point, end in enumerate(last):
+                influence[self.order[: end + 1]] = wrong[: end + 1] - rate[point]
+                influence[self.order[end + 1 :]] = 0.0
+                variance[point] = variance_of_mean(influence, rows.weight, rows.clusters)
+        return np.asarray(variance / np.square(coverage))
+
+    def _rate_at(self, coverage: Vector) -> Vector:
+        """The error rate of the rows about some coverages, a tenth of all rows each."""
+        half_width = 0.05
+        below = np.maximum(coverage - half_width, 0.0)
+        above = np.minimum(coverage + half_width, 1.0)
+        coverages = np.append(0.0, self.coverage)
+        errors = np.append(0.0, self.coverage * self.risk)
+        rate = (np.interp(above, coverages, errors) - np.interp(below, coverages, errors)) / (above - below)
+        return np.asarray(np.clip(rate, 0.0, 1.0))
 
 
 def _fields(streamed: Callable[[Any], StreamedMetric]) -> dict[str, Any]:

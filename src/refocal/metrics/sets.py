@@ -16,7 +16,7 @@ from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.labels import IgnoreIndex, order_of_numbers
 from refocal.rows.scores import column_names
 
 __all__ = ["CoverageOfPart", "SetCoverage", "set_coverage"]
@@ -88,12 +88,14 @@ def set_coverage(
         raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
-    names, _ = names_of_columns(column_names(sets))
+    columns = column_names(sets)
+    names, _ = names_of_columns(columns)
     if classes is not None:
         names = check_class_names(classes, given.shape[-1], function, "classes")
-    known = None if names is None else tuple(str(name) for name in names)
+        columns = tuple(classes)
+    known = None if names is None else _in_order_of_numbers(names)
     given_table = given.astype(np.float64)
-    options: dict[str, Any] = {"class_names": known, "clusters": clusters}
+    options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
     rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
     labels = rows.labels
     weight = rows.weight
@@ -114,6 +116,12 @@ def set_coverage(
         worst_coverage=float(coverage_of_class[worst]),
         parts=_parts(rows, covered, size, _kept_groups(groups, y_true, rows, function), known, level),
     )
+
+
+def _in_order_of_numbers(names: Sequence[Any]) -> tuple[str, ...]:
+    """The names of the classes in the order in which rows are read: that of their numbers, if they are 0 … C-1."""
+    order = order_of_numbers(names)
+    return tuple(str(names[i]) for i in order or range(len(names)))
 
 
 def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:

@@ -243,7 +243,10 @@ def _smooth_model(rows: Predictions, *, bandwidth: float | None = None) -> Error
     def population(gap: Vector) -> float:
         return smooth_error(cells.p, cells.p - gap, cells.share, bandwidth=bandwidth)
 
-    return ErrorModel(cells, lambda gap: np.abs(gap @ smoothed).mean(axis=-1), population, value)
+    def at_width(gap: Vector) -> Any:
+        return np.abs(gap @ smoothed).mean(axis=-1)
+
+    return ErrorModel(cells, at_width, population, value, further_scale=at_width)
 
 
 def _kernel(confidence: Vector, width: float) -> Vector:

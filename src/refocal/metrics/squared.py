@@ -13,7 +13,7 @@ from refocal._validation import check_integer
 from refocal.metrics.binned import debiased_model
 from refocal.metrics.bins import Bins, join_cells, rank
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_level, read_pair, read_probabilities
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError, noise_of_clusters
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
@@ -137,7 +137,8 @@ def squared_ece_difference(
 
     Which of two sets of predictions is better calibrated? A bootstrap of the difference of two ECEs does not hold its
     level, since each has a bias of its own; the difference of these has none (its coverage is in
-    benchmarks/results/interval_coverage.md). `clusters` as for `bootstrap_interval`.
+    benchmarks/results/interval_coverage.md). `clusters` as for `bootstrap_interval`; what `first` and `second` may be
+    as for `paired_bootstrap`.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(4, 1, 2000)
@@ -148,11 +149,8 @@ def squared_ece_difference(
     """
     function = "squared_ece_difference"
     check_level(level, function)
-    rows_of_first = read_probabilities(
-        y_true, first, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
-    )
-    rows_of_second = read_probabilities(
-        y_true, second, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
+    rows_of_first, rows_of_second = read_pair(
+        y_true, first, second, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
     summary_of_first = SquaredSummary.of(rows_of_first, n_bins, function)
     summary_of_second = SquaredSummary.of(rows_of_second, n_bins, function)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -387,17 +387,19 @@ class BiasSummary(InfluenceSummary):
 
     cells: Bins
 
+    N_CELLS: ClassVar[int] = 1000
+    """The number of cells, of nearly equal probabilities, whose rows the interval sums up."""
+
     @classmethod
     def of(cls, rows: Predictions) -> BiasSummary:
         """That of some rows."""
-        n_cells = 1000  # of nearly equal probabilities, whose rows the interval sums up
         terms = bias_terms(rows)
         return cls(
             value=mean(terms, rows.weight),
             influence=influences_of_units(terms, rows.weight, rows.clusters),
             limits=(-1.0, 1.0),
             n_clusters=number_of(rows.clusters),
-            cells=bins_of(rows, n_bins=n_cells),
+            cells=bins_of(rows, n_bins=cls.N_CELLS),
         )
 
     def interval(self, *, level: float = 0.95) -> Interval:

@@ -40,6 +40,7 @@ from refocal.monitor.waiting import (
     WAITING_SUFFIX,
     Waiting,
     columns_of_groups,
+    first_of_each_id,
     id_text,
     read_waiting,
     waiting_file,
@@ -122,6 +123,8 @@ class CalibrationMonitor:
             raise ParameterError("class_names", name, expected=expected, got=", ".join(self.class_names))
         self.labels_by_name: bool | None = None
         """Whether labels of named columns were read by name so far; None where none have come."""
+        self.positive_label: str | None = None
+        """What the positive class of two was said to be called, where the other one has no name yet."""
         self.id = uuid.uuid4().hex
         self.merged: dict[str, int] = {}
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
@@ -237,13 +240,16 @@ class CalibrationMonitor:
         names = [id_text(name) for name in ids]
         given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
-        # Of an id that is given twice the first label counts.
-        matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
-        if matched:
+        of_waiting = [i for i, name in enumerate(names) if name in self._waiting]
+        matched: list[str] = []
+        n_matched = len(of_waiting)
+        if of_waiting:
+            p = np.array([self._waiting[names[i]].p for i in of_waiting])
+            rows = self._read(given[of_waiting], p, function, self.class_names)
+            first = first_of_each_id([names[i] for i in of_waiting], rows.labels.tolist(), function)
+            matched = [names[of_waiting[place]] for place in first]
             waited = [self._waiting[name] for name in matched]
-            p = np.array([entry.p for entry in waited])
-            rows = self._read(given[list(matched.values())], p, function, self.class_names)
-            rows = replace(rows, groups=columns_of_groups(waited), class_names=self.class_names)
+            rows = replace(rows.take(np.array(first)), groups=columns_of_groups(waited), class_names=self.class_names)
             for name in matched:
                 del self._waiting[name]
             is_new = np.array([entry.counts for entry in waited])
@@ -255,8 +261,8 @@ class CalibrationMonitor:
                 n_old = np.count_nonzero(~is_new)
                 text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
                 warn(InputWarning(text, function=function))
-        if len(matched) < len(names):
-            text = f"{len(names) - len(matched):,} of {len(names):,} ids are not those of waiting predictions: ignored."
+        if n_matched < len(names):
+            text = f"{len(names) - n_matched:,} of {len(names):,} ids are not those of waiting predictions: ignored."
             warn(InputWarning(text, function=function))
         return len(matched)
 
@@ -285,6 +291,7 @@ class CalibrationMonitor:
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
         self.class_names = self.class_names or other.class_names
+        self.positive_label = self.positive_label or other.positive_label
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
         return self
@@ -392,6 +399,7 @@ class CalibrationMonitor:
             merged=self.merged,
             labels_by_name=self.labels_by_name,
             enough_labels=self.enough_labels,
+            positive_label=self.positive_label,
         )
 
     @classmethod
@@ -413,6 +421,7 @@ class CalibrationMonitor:
         made.merged = state.merged
         made.class_names = None if state.class_names is None else tuple(state.class_names)
         made.labels_by_name = state.labels_by_name
+        made.positive_label = state.positive_label
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from refocal._json import build, without_format
 from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
-from refocal.rows.labels import LabelRule
+from refocal.rows.labels import LabelRule, label_key
 
 FORMAT = "refocal-monitor"
 VERSION = 2
@@ -32,6 +32,8 @@ class MonitorState:
     merged: dict[str, int] = field(default_factory=dict)
     labels_by_name: bool | None = None
     enough_labels: float = 0.5
+    positive_label: str | None = None
+    """What the positive class of two is called, where the other one has no name yet."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""
@@ -67,6 +69,10 @@ def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> 
     theirs = ", ".join(_order_of_classes(other, state))
     if ours and theirs and ours != theirs:
         raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
+    positive = [_positive_of(state), _positive_of(other)]
+    if None not in positive and label_key(positive[0]) != label_key(positive[1]):
+        expected = f"a monitor whose positive class is {positive[0]!r}"
+        raise DataError("other", function, expected=expected, got=f"one where it is {positive[1]!r}")
     _check_other_rows(state, other, function)
     class_names = state.class_names or other.class_names
     if class_names is not None and LabelRule(len(class_names), tuple(class_names)).needs_distinct:
@@ -91,6 +97,13 @@ def _order_of_classes(state: MonitorState, other: MonitorState) -> list[str]:
         return state.class_names
     counted = [str(i) for i in range(state.n_classes or 0)]
     return counted if other.class_names is not None and {*other.class_names} == {*counted} else []
+
+
+def _positive_of(state: MonitorState) -> str | None:
+    """What the positive class of two is called, if it has a name."""
+    if state.class_names is None:
+        return state.positive_label
+    return state.class_names[1] if len(state.class_names) == 2 else None
 
 
 def _check_other_rows(state: MonitorState, other: MonitorState, function: str) -> None:

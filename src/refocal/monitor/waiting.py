@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._files import replace_atomically
 from refocal._groups import MISSING, Groups
-from refocal.errors import FormatError
+from refocal.errors import FormatError, LabelError
 from refocal.io.arrays import open_arrays
 from refocal.monitor.periods import Key
 
@@ -43,6 +43,20 @@ def id_text(value: Any) -> str:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def first_of_each_id(ids: Sequence[str], labels: Sequence[int], function: str) -> list[int]:
+    """The place of each id among several; of one that is given twice the labels must agree.
+
+    >>> first_of_each_id(["a", "b", "a"], [0, 1, 0], "f")
+    [0, 1]
+    """
+    places: dict[str, int] = {}
+    for i, name in enumerate(ids):
+        first = places.setdefault(name, i)
+        if labels[first] != labels[i]:
+            raise LabelError("labels", function, expected="one for each id", got=f"different ones of {name!r}")
+    return list(places.values())
 
 
 def waiting_file(state: str | os.PathLike[str]) -> Path:

@@ -21,6 +21,7 @@ from refocal.rows.labels import (
     LabelRule,
     RawLabels,
     Resolved,
+    classes_of_names,
     distinct_labels,
     label_key,
     order_of_numbers,
@@ -154,7 +155,11 @@ def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any
     distinct = distinct_labels(rows.labels.values, rule.argument, rule.function)
     label_map, names, swaps = order_with_positive(positive_label, rule, distinct, has_one_column)
     numbers = label_map.numbers(rows.labels.values)
-    checked = Predictions(scores, numbers, "logits", rows.weight, names, label_map=label_map)
+    counts_named_columns = rule.names is not None and label_map.columns is None
+    classes = None if names is None or counts_named_columns else classes_of_names(names, distinct)
+    if classes is not None and classes.dtype.kind not in "iub":
+        classes = None
+    checked = Predictions(scores, numbers, "logits", rows.weight, names, label_map=label_map, given_classes=classes)
     if not swaps:
         return checked
     return replace(checked.reordered(np.array([1, 0])), label_map=label_map, source=Origin(swapped=True))

@@ -475,12 +475,22 @@ def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: lis
         written = {label_map.column(label): str(label) for label in distinct}
         is_whole = len(written) == len(distinct) == rule.n_classes
         return np.array([written[i] for i in range(rule.n_classes)]) if is_whole else counted.astype(np.str_)
-    keys = [label_key(name) for name in rule.names or ()]
+    return classes_of_names(rule.names or (), distinct)
+
+
+def classes_of_names(names: Sequence[Any], distinct: Iterable[Any]) -> NDArray[Any]:
+    """The names of columns in the type of the labels: numbers or truths, unless the distinct labels are text.
+
+    >>> classes_of_names(("2", "1"), [1, 2]), classes_of_names(("2", "1"), ["1"])
+    (array([2, 1]), array(['2', '1'], dtype='<U1'))
+    """
+    keys = [label_key(name) for name in names]
+    is_text = any(isinstance(label, str) for label in distinct)
     if not is_text and all(isinstance(key, int) for key in keys):
         return np.array(keys)
     if not is_text and set(keys) == {"True", "False"}:
         return np.array([key == "True" for key in keys])
-    return np.array([str(name) for name in rule.names or ()])
+    return np.array([str(name) for name in names])
 
 
 def used_categories(

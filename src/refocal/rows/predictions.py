@@ -142,6 +142,8 @@ class CheckedRows:
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             expected = "one-dimensional: indices or flags of rows"
             raise ShapeError("rows", f"{type(self).__name__}.take", expected=expected, got=repr(rows))
+        if isinstance(rows, np.ndarray):
+            rows = np.ascontiguousarray(rows)  # torch takes no reversed ones
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
         clusters = None if self.clusters is None else self.clusters[rows]

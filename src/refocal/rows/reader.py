@@ -33,6 +33,7 @@ from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
+    classes_of_names,
     label_key,
     missing_label,
     order_of_numbers,
@@ -129,7 +130,10 @@ class RowReader:
         """Whether the labels of all rows must be known before those of any can be read."""
         if self.label_map is not None:
             return False
-        return self.positive_label is not None or self.rule.needs_distinct
+        if self.positive_label is not None or self.rule.needs_distinct:
+            return True
+        # Labels that are numbers or truths tell that the classes are, too.
+        return self.class_names is not None and classes_of_names(self.class_names, ()).dtype.kind in "ib"
 
     def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
         """The reader that knows how labels of which these are the distinct ones are read."""
@@ -144,12 +148,15 @@ class RowReader:
             if names is not None and order is not None:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
-            return replace(self, label_map=label_map, class_names=names, order=order, source=source)
+            classes = _typed_classes(names, rule, label_map, labels)
+            return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
         if rule.names is None and rule.sorts and not rule.are_column_numbers(labels):
             classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
             columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
-        return replace(self, label_map=rule.decide(labels))
+        label_map = rule.decide(labels)
+        classes = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
+        return replace(self, label_map=label_map, classes=classes)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
@@ -392,6 +399,17 @@ def moved_error(where: str, function: str) -> LabelError:
     """The error about labels that count columns which are in several orders."""
     expected = "names of classes where files have their columns in several orders"
     return LabelError("y", function, expected=expected, got=f"column numbers in {where}, which has another order")
+
+
+def _typed_classes(
+    names: tuple[str, ...] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
+) -> tuple[Any, ...] | None:
+    """The classes in the type of the labels where that is not text; None where names say it all."""
+    counts_named_columns = rule.names is not None and label_map.columns is None
+    if names is None or counts_named_columns:
+        return None
+    classes = classes_of_names(names, distinct)
+    return tuple(classes.tolist()) if classes.dtype.kind in "ib" else None
 
 
 def _order_of_label(label: Any) -> tuple[int, Any]:

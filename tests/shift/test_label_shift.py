@@ -75,7 +75,7 @@ def test_rows_of_two_classes_from_elsewhere_are_found_and_new_shares_are_not():
         of_new_shares.append(label_shift_test(*known, p[rows], rng, n_draws=99).rejects)
     # The differences of the means alone find 7 of the 12.
     assert np.count_nonzero(moved) >= 10
-    # 5 % of 12 is 0.6; four or more have a probability of 0.2 %.
+    # 4 % of 12 is 0.5; four or more have a probability of 0.1 %.
     assert np.count_nonzero(of_new_shares) <= 3
 
 

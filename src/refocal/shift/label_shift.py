@@ -12,8 +12,8 @@ ones, and the log-likelihood of that less that of new shares,
 
     Λ = max_θ N (θ mean z - log mean_labelled exp(θ z)) - Σ log Σ_k p_k π_k/π⁰_k,
 
-is large; 2 max(0, Λ - mean)² / variance is added. And shares that have no row of a class left, which the calibrator
-gives a tenth of the rows or more, are no explanation.
+is large; 2 max(0, Λ - mean)² / variance is added. And shares are no explanation that have no row of a class left, which
+the calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
 
 The distribution of T is by a bootstrap: new rows are drawn from the labelled rows with the class shares π, the labelled
 rows with replacement, and the shares are estimated again each time. Both samples are drawn from the same rows, as in
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from refocal._arrays import Indices, Matrix, Vector
-from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares
+from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares, share_evidence
 
 N_DRAWS = 199
 # Rows beyond this, of either sample, are left out at random: more of them find differences that do not matter.
@@ -47,8 +47,7 @@ class LabelShiftTest:
     n_features: int
     """How many differences there are."""
     rejects: bool
-    """Whether something else than the class shares has changed: at a level of 4 %, of two classes 5 %, or where a
-    class would be gone."""
+    """Whether something else than the class shares has changed, at a level of 4 %, or a class would be gone."""
     gone: int | None = None
     """The column of a class of two that would have no rows at all, where its probabilities say otherwise."""
 
@@ -81,9 +80,8 @@ def label_shift_test(
     # The weight of the prior in rows for each class. It is next to nothing, since a prior moves the shares of the new
     # rows by more than those of draws, which are near those of the fit already.
     prior_rows = 0.02
-    # Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 3 are refused.
-    level_of_many = 0.04
-    level_of_two_classes = 0.05
+    # Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 4 are refused.
+    level_of_test = 0.04
     # The weight of Λ in the statistic of two classes, beside four differences of weight 1.
     weight_of_tilt = 2.0
     n_reference = len(reference)
@@ -147,10 +145,11 @@ def label_shift_test(
         spread = float(tilts.std()) + 1e-9
         statistic += weight_of_tilt * max(0.0, (observed_tilt - float(tilts.mean())) / spread) ** 2
         statistics += weight_of_tilt * np.maximum(0.0, (tilts - tilts.mean()) / spread) ** 2
-        gone = _class_that_is_gone(shares, weight_new @ p / weight_new.sum())
+        if share_evidence(p, means_known, shares, n_reference, weight_new).weight > 0.0:
+            gone = _class_that_is_gone(shares, weight_new @ p / weight_new.sum())
     p_value = float((1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws))
-    level = level_of_two_classes if n_classes == 2 else level_of_many
-    return LabelShiftTest(p_value, statistic, len(observed), p_value < level or gone is not None, gone)
+    rejects = p_value < level_of_test or gone is not None
+    return LabelShiftTest(p_value, statistic, len(observed), rejects, gone)
 
 
 def _log_odds(p: Matrix) -> Vector:

@@ -46,7 +46,7 @@ def test_logits_that_cannot_be_normalised(name, row, got, library):
     [
         (3.0, ShapeError, r"shape \(\)"),
         (np.zeros((2, 1)), ShapeError, r"shape \(2, 1\)"),
-        ([[1.0, 2.0], [3.0]], ShapeError, "inhomogeneous"),
+        ([[1.0, 2.0], [3.0]], ShapeError, "rows of different lengths"),
         (np.zeros((2, 3), complex), DataError, "dtype complex128"),
         (np.array([["a", "b"]]), DataError, "dtype <U1"),
         (np.zeros((2, 3), bool), DataError, "dtype bool"),

@@ -83,6 +83,7 @@ def killed_once(killed, monkeypatch):
     monkeypatch.setattr(smoke, "kill_in_the_middle", kill)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("killed_once")
 def test_the_rehearsal_kills_a_cell_and_continues_it_to_the_same_logits(tmp_path):
     checks = smoke.smoke(tmp_path, losses=("cross-entropy", "focal-3"))

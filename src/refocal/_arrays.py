@@ -131,7 +131,8 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
+        got = "rows of different lengths" if "inhomogeneous" in str(error) else str(error)
+        raise ShapeError(argument, function, expected="an array with rows of equal length", got=got) from error
     if is_bfloat16(array):
         array = from_bfloat16(array)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -75,7 +75,7 @@ def names_of_column(
 ) -> NDArray[np.str_]:
     """The values of a column as text, by the rules of `as_groups`; what is `missing` is called so."""
     # NumPy would make text of None and of numbers that stand beside text in a list.
-    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else _exact(column)
+    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else exact(column)
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
@@ -92,11 +92,17 @@ def names_of_column(
     return made
 
 
-def _exact(column: Any) -> NDArray[Any]:
-    """A column as an array. Large integers beside a missing value stay integers, which floats would round."""
+def exact(column: Any) -> NDArray[Any]:
+    """A column as an array.
+
+    Large integers beside a missing value stay integers, which floats would round, and times of Arrow and polars keep
+    their time zone, which NumPy's do not have.
+    """
     values = np.asarray(column)
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
-    if values.dtype.kind != "f" or "int" not in kind or not np.any(np.abs(values) >= 2.0**53):
+    is_rounded = values.dtype.kind == "f" and "int" in kind and bool(np.any(np.abs(values) >= 2.0**53))
+    loses_zone = values.dtype.kind == "M" and re.search("tz=|time_zone='", kind) is not None
+    if not is_rounded and not loses_zone:
         return values
     listed = next((method for method in ("to_pylist", "to_list", "tolist") if hasattr(column, method)), None)
     return values if listed is None else np.array(getattr(column, listed)(), dtype=object)
@@ -125,13 +131,19 @@ def _name(value: Any) -> str:
 def _without_time_of_day(text: str) -> str:
     """A time as every format writes it: a day alone at midnight, no zeros after the seconds; other text as it is.
 
+    A time of a time zone keeps its offset.
+
     >>> [_without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
     ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
+    >>> _without_time_of_day("2026-01-02 00:00:00+01:00"), _without_time_of_day("2026-01-02T08:00:00.000Z")
+    ('2026-01-02T00:00:00+01:00', '2026-01-02T08:00:00+00:00')
     """
-    time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?")
+    time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?(Z|[+-]\d\d:\d\d)?")
     time = time_of_day.fullmatch(text)
     if time is None:
         return text
-    day, clock, fraction = time.groups()
+    day, clock, fraction, offset = time.groups()
     fraction = (fraction or "").rstrip("0").rstrip(".")
+    if offset is not None:
+        return f"{day}T{clock}{fraction}{offset.replace('Z', '+00:00')}"
     return day if clock == "00:00:00" and not fraction else f"{day}T{clock}{fraction}"

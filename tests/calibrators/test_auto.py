@@ -346,7 +346,7 @@ def test_margins_of_any_scale_give_the_probabilities_of_log_odds(scale):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
-@pytest.mark.parametrize("n_rows", [20, 99, 100, 300])
+@pytest.mark.parametrize("n_rows", [20, *(pytest.param(n, marks=pytest.mark.long) for n in (99, 100)), 300])
 def test_few_rows_are_close_to_temperature_scaling(n_classes, n_rows):
     """Where temperature scaling is right, the price of everything else is small, on average."""
     new, _ = true_log_p(2000, n_classes, seed=1)

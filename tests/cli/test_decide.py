@@ -215,6 +215,18 @@ def test_an_action_beyond_the_classes_is_no_class(refocal, folder):
     assert {"3"} <= {*pd.read_csv("d.csv", dtype=str)["decision"]} <= {"fine", "worn", "cracked", "3"}
 
 
+def test_fewer_actions_than_classes_are_called_by_their_numbers(refocal, folder):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])
+    table.assign(label=rng.choice(table.columns, 50)).to_csv("rows.csv", index=False)
+    code, out, _ = refocal("decide", "rows.csv", "--costs", "0,2;3,0;60,1", "-o", "d.csv")
+    assert code == 0
+    assert "(action 1)" in out
+    p = np.exp(table) / np.exp(table).sum(axis=1).to_numpy()[:, None]
+    actions = np.argmin(p.to_numpy() @ np.array([[0, 2], [3, 0], [60, 1]]), axis=1)
+    assert pd.read_csv("d.csv")["decision"].tolist() == actions.tolist()
+
+
 def test_rows_that_have_no_decision_are_counted(refocal, table, folder):
     weight = np.arange(500) % 4
     marked = table["label"].where(np.arange(500) % 5 > 0, 255)

@@ -167,6 +167,9 @@ def test_files_of_outcomes_that_contradict_each_other_are_refused(refocal, folde
     assert refocal("monitor", "said.csv", "--ids", "id")[0] == 0
     code, _, err = refocal("monitor", "--outcomes", "one.csv", "--outcomes", "other.csv", "--ids", "id")
     assert (code, "other.csv: 'labels' must be one for each id" in err) == (1, True)
+    (folder / "two.csv").write_text("id,label,labels\na,0,1\n")
+    code, _, err = refocal("monitor", "--outcomes", "two.csv", "--ids", "id")
+    assert (code, "has 'label' and 'labels'; say which one" in err) == (1, True)
     code, out, _ = refocal("monitor", "--outcomes", "one.csv", "--outcomes", "one.csv", "--ids", "id")
     assert (code, "one.csv: 2 labels matched with predictions." in out) == (0, True)
 

@@ -80,6 +80,11 @@ def test_user_pages_hold_at_most_25_000_words():
     assert sum(len(page.read_text().split()) for page in pages if page.name not in others) <= 25_000
 
 
+def test_the_front_page_counts_the_examples():
+    n_scripts = len([*(ROOT / "examples").glob("*.py")])
+    assert f"[Gallery](gallery.md): {n_scripts} scripts" in (ROOT / "docs" / "index.md").read_text()
+
+
 def test_every_picture_has_an_alternative_text():
     for page in PAGES:
         for text, target in re.findall(r"!\[(.*?)\]\(([^)]*)\)", page.read_text(), re.S):

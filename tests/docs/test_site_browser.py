@@ -133,7 +133,11 @@ def test_the_search_finds_explanations_first(browser, site):
     field = driver.find_element("css selector", "input.md-search__input")
     driver.execute_script("arguments[0].focus()", field)
     first = "return document.querySelector('.md-search-result__item :is(h1, h2)')?.textContent"
-    expected = {"LLM": "Language models (LLMs)", "Platt": "Glossary", "ONNX": "Start here", "threshold": "Decisions"}
+    expected = {"LLM": "Language models (LLMs)", "ONNX": "Start here", "threshold": "Decisions"}
+    expected |= {"Platt": "Method cards", "lm_eval": "Language models (LLMs)", "docker": "In production"}
+    expected |= {"conformal": "Prediction sets and intervals", "pandas": "How rows are read", "fairness": "Decisions"}
+    # Words beside punctuation are words too, as that of the file (CITATION.cff).
+    expected |= {"citation": "Probabilities you can trust", "Platt scaling": "Method cards"}
     for query, title in expected.items():
         field.clear()
         field.send_keys(query)

@@ -66,7 +66,10 @@ def test_sums_at_a_temperature_agree(dtype, tolerance, n_rows, n_classes):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_rows", "n_classes", "gamma"),
-    [(*size, 0.8) for size in SIZES] + [(*size, gamma) for size in ((5, 2), (9, 100)) for gamma in (-0.5, 0.0, 5.0)],
+    [
+        *(pytest.param(*size, 0.8, marks=[] if max(size) < 600 else pytest.mark.long) for size in SIZES),
+        *((*size, gamma) for size in ((5, 2), (9, 100)) for gamma in (-0.5, 0.0, 5.0)),
+    ],
 )
 @PRECISIONS
 def test_sums_and_predictions_at_a_gamma_agree(dtype, tolerance, n_rows, n_classes, gamma):

@@ -373,3 +373,10 @@ def test_figures_for_papers(found, tmp_path):
         row.name for row in found.table("ece") if row.name != "none"
     ]
     assert len(right.get_yticklabels()) == 3
+
+
+@pytest.mark.parametrize("make", [lambda pair: {"net": pair}, lambda pair: iter([pair])])
+def test_what_are_no_runs_is_refused(make):
+    rows = Predictions.from_probabilities([0.2, 0.9], [0, 1])
+    with pytest.raises(ParameterError, match="'runs' of compare_many must be a list of Run"):
+        compare_many(make((rows, rows)), ["ts"])

@@ -19,7 +19,7 @@ from refocal.evaluate.statements import (
     score_terms,
     statement_levels,
 )
-from refocal.evaluate.summary import remarks
+from refocal.evaluate.summary import group_verdict, remarks
 from refocal.io import Predictions
 from refocal.metrics import PairedDifference
 
@@ -107,6 +107,29 @@ def test_the_p_value_of_the_recommendation_is_one_of_all_statements(p_value, sho
     said = recommendation(replace(found, methods=methods))
     assert said.endswith(f"{shown}).")
     assert ("significantly better than histogram" in said) == (p_value == 0.025)
+
+
+def test_groups_that_are_not_off_are_none():
+    rng = np.random.default_rng(0)
+    rows = calibrated(rng, 400, 2).with_groups({"half": ["first"] * 200 + ["second"] * 200})
+    said = group_verdict(compare(rows, rows, ["ts"], chosen="ts", n_resamples=10))
+    start = "In none of 2 groups the mean probability differs significantly from the rate"
+    assert said == f"{start} with temperature scaling, and in none before."
+
+
+@pytest.mark.parametrize("is_rival", [False, True])
+def test_a_lower_ece_counts_among_methods_of_nearly_the_best_log_loss_alone(is_rival):
+    rng = np.random.default_rng(0)
+    found = compare(calibrated(rng, 400, 5, 3.0), calibrated(rng, 400, 5, 3.0), ["ts", "histogram"], n_resamples=10)
+    assert found.chosen == "ts"
+    best, other = found["ts"].measures, found["histogram"].measures
+    loss = replace(best["log_loss"], value=(1.005 if is_rival else 1.02) * best["log_loss"].value)
+    lower = {**other, "ece": replace(other["ece"], value=0.5 * best["ece"].value), "log_loss": loss}
+    methods = [replace(method, measures=lower) if method.name == "histogram" else method for method in found.methods]
+    said = recommendation(replace(found, methods=methods))
+    beginning = "Recommendation: ts (temperature scaling)"
+    among = "ECE among the methods within 1 % of the best log-loss"
+    assert said.startswith(f"{beginning}: no {among} is" if is_rival else f"{beginning}, the lowest {among}.")
 
 
 @pytest.mark.parametrize(("n_classes", "n_rows"), [(2, 400), (10, 400)])

@@ -160,6 +160,7 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
     frames = {
         "logit": pd.DataFrame({"id": range(100, 100 + len(two)), "logit": log_odds, "label": two}),
         "p": pd.DataFrame({"id": range(len(two)), "p": p, "label": two == 1}),
+        "letters": pd.DataFrame({"p": p, "w": 1.5, "label": two}),
     }
     for kind, members in arrays.items():
         np.savez(tmp_path / f"{kind}.npz", **members)
@@ -168,6 +169,8 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
     driver = browser(explorer)
     for path in sorted(tmp_path.glob("*.[nc]*")):
         assert send(driver, path) == ""
+        about = driver.find_element(By.ID, "data-about").text
+        assert ("of two classes refocal measures that of class 1" in about) == ("2 classes" in about)
         mine = driver.execute_script("return explorer.data()")
         rows = read(path)
         of_label = np.arange(len(rows)), rows.labels
@@ -180,7 +183,10 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
+        ("logit_a,logit_b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
+        ("score,age,label\n0.3,41,0\n0.8,35,1\n", "Which of the columns score, age are classes?"),
+        ("pd,ead,label\n0.3,41.5,0\n0.8,35.5,1\n", "Which of the columns pd, ead are classes?"),
+        ("p,label,labels\n0.3,0,1\n0.8,1,0\n", "There are columns label and labels"),
         ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
         ("a,label\n1,0\n", "a column for each class"),
         ("id,p,label\n7,0.5,yes\n8,0.5,no\n", "a number p and a label 0 or 1"),

@@ -67,6 +67,7 @@ def use(wheel):
     return used.stdout.split()
 
 
+@pytest.mark.long
 def test_wheels_with_and_without_the_kernel_give_the_same(sources, tmp_path):
     for name in ("compiled", "pure"):
         (tmp_path / name).mkdir()

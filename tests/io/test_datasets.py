@@ -229,7 +229,7 @@ def evaluate_in_memory(calibrator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [2, 7, 25])
+@pytest.mark.parametrize("n_classes", [2, 7, pytest.param(25, marks=pytest.mark.long)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_value_of_an_evaluation_is_that_of_memory_within_its_bound(n_classes, weighted):
     logits, labels = make_rows(9000, n_classes, seed=3)

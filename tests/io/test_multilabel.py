@@ -128,3 +128,14 @@ def test_labels_that_do_not_fit_the_scores_are_refused(tmp_path):
     np.savez(tmp_path / "rows.npz", log_odds=scores, labels=labels[:, 0])
     with pytest.raises(ShapeError, match=r"must be of shape \(3, 2\)"):
         apply(fitted, tmp_path / "rows.npz", tmp_path / "p.npz")
+
+
+def test_names_of_labels_are_not_those_of_a_data_frame_in_another_order():
+    scores = pd.DataFrame({"cat": [1.0, -2.0], "dog": [0.5, 2.0]})
+    labels = np.array([[1, 0], [0, 1]])
+    with pytest.raises(ShapeError, match=r"'class_names' of MultiLabelPredictions\.from_log_odds must be left out"):
+        MultiLabelPredictions.from_log_odds(scores, labels, class_names=["dog", "cat"])
+    with pytest.raises(ShapeError, match=r"'class_names' of MultiLabelCalibration\.fit must be left out"):
+        MultiLabelCalibration().fit(scores, labels, class_names=["dog", "cat"])
+    renamed = MultiLabelPredictions.from_log_odds(scores, labels, class_names=["puma", "wolf"])
+    assert renamed.class_names == ("puma", "wolf")

@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal._groups import as_groups
 from refocal.cli.run import run
 from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, MissingExtraError, ParameterError
@@ -238,6 +240,41 @@ def test_a_score_beside_a_feature_is_not_taken_for_classes_that_labels_count(tmp
         read(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("cat,dog,emu,label\n3.5,1.5,2.5,0\n1.5,2.5,0.5,1\n1.5,2.5,0.5,2\n")
     assert read(tmp_path / "a.csv").class_names == ("cat", "dog", "emu")
+
+
+def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
+    days = pd.date_range("2026-03-28", periods=3, tz="Europe/Berlin")
+    table = pd.DataFrame({"p": [0.1, 0.2, 0.3], "label": [0, 1, 0], "day": days})
+    table.to_parquet(tmp_path / "a.parquet")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    expected = ["2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
+    for file in ("a.parquet", "a.csv"):
+        assert read(tmp_path / file, groups=["day"]).groups["day"].tolist() == expected
+    for frame in (table, pa.Table.from_pandas(table), polars.from_pandas(table)):
+        assert (
+            as_groups(frame[["day"]] if frame is table else frame.select(["day"]), 3, "f")["day"].tolist() == expected
+        )
+
+
+def test_two_columns_are_not_the_classes_of_a_calibrator_because_it_has_two(tmp_path):
+    logits = np.array([[1.0, -0.5], [0.5, 2.0], [-1.0, 0.5], [0.25, -0.5]])
+    np.savez(tmp_path / "fit.npz", logits=logits, labels=[0, 1, 1, 0])
+    TemperatureScaling().fit(read(tmp_path / "fit.npz")).save(tmp_path / "c.json")
+    (tmp_path / "new.csv").write_text("score,amount\n0.3,10.5\n0.8,7.25\n")
+    arguments = ["apply", str(tmp_path / "c.json"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "p.csv")]
+    assert run(arguments) == 1
+    assert not (tmp_path / "p.csv").exists()
+    assert run([*arguments, "--values", "score,amount"]) == 0
+
+
+def test_two_columns_of_labels_are_refused_unless_one_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("p,label,labels\n0.3,0,1\n0.8,1,0\n")
+    np.savez(tmp_path / "a.npz", logits=2.0 * np.eye(2), label=[0, 1], labels=[1, 0])
+    for file in ("a.csv", "a.npz"):
+        with pytest.raises(FormatError, match="has 'label' and 'labels'; say which one holds the labels"):
+            read(tmp_path / file)
+        assert read(tmp_path / file, labels="label").labels.tolist() == [0, 1]
+        assert read(tmp_path / file, labels="labels").labels.tolist() == [1, 0]
 
 
 def test_a_column_of_ids_is_no_class(tmp_path):

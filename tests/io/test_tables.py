@@ -372,7 +372,9 @@ def compressed(path):
     return packed
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".ndjson"])
+@pytest.mark.parametrize(
+    "ending", [".csv", ".jsonl", *(pytest.param(ending, marks=pytest.mark.long) for ending in (".tsv", ".ndjson"))]
+)
 def test_compressed_text_is_read_as_other_text_is(tmp_path, fitted, ending, monkeypatch, capsys):
     for name in ("plain", "packed"):
         (tmp_path / name).mkdir()
@@ -444,6 +446,25 @@ def test_values_of_another_kind_are_refused_whatever_the_size_of_blocks(
     for _ in range(2):  # a second pass starts anew
         with pytest.raises(FormatError, match=message):
             evaluate(blocks, {})
+
+
+@pytest.mark.parametrize("repeated", ['"p": 0.5, "p": 0.2, "label": 0', '"p": 0.2, "label": 1, "label": 0'])
+def test_a_field_that_is_twice_in_a_line_is_refused(tmp_path, repeated):
+    lines = [f"{{{repeated}}}", '{"p": 0.7, "label": 1, "meta": {"a": 1, "a": 2}}']
+    for order in (lines, lines[::-1]):
+        (tmp_path / "a.jsonl").write_text("\n".join(order))
+        name = "p" if repeated.startswith('"p": 0.5') else "label"
+        message = f"row {order.index(lines[0])} has the field '{name}' twice"
+        with pytest.raises(FormatError, match=message):
+            read(tmp_path / "a.jsonl")
+        with pytest.raises(FormatError, match=message):
+            evaluate(open_rows(tmp_path / "a*.jsonl"))
+    good = "\n".join([lines[1]] * 4000)
+    (tmp_path / "a.jsonl").write_text(f"{good}\n{lines[0]}\n")
+    with pytest.raises(FormatError, match=f"row 4000 has the field '{name}' twice"):
+        read(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text(lines[1])
+    assert read(tmp_path / "a.jsonl").labels.tolist() == [1]
 
 
 def test_whole_numbers_beside_a_score_are_no_class(tmp_path):

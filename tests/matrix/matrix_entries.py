@@ -33,6 +33,7 @@ SETS = ("zarr", "folder")
 FRAMES = ("pandas", "polars", "arrow", "dask_frame")
 # What is not handed to a layer of torch or to a graph.
 NO_TENSORS = ("lists", "jax", "map", "dask_array", "numpy_int64", "numpy_float16", *FRAMES)
+PREDICT = ("predict_proba", "predict_log_proba", "predict")
 # As few as there may be: what is compared are values, not their intervals.
 RESAMPLES = 10
 
@@ -279,13 +280,21 @@ def classes_of(reference):
 
 def run_fit(method, carried, folder):
     fitted = fit(carried, method)
-    more = {"groups": two_groups(len(rows_of(carried.case).labels))} if method == "group" else {}
-    return {"p": plain(fitted.predict_proba(features(carried), **more))}
+    if method != "group":
+        return {"p": plain(fitted.predict_proba(features(carried)))}
+    groups = two_groups(len(rows_of(carried.case).labels))
+    p = plain(fitted.predict_proba(features(carried), groups=groups))
+    return {"p": p, "predicted": keys_of(fitted.predict(features(carried), groups=groups))}
 
 
 def want_fitted(method, reference):
-    more = {"groups": reference.groups} if method == "group" else {}
-    return {"p": fitted_reference(reference, method).predict_proba(reference.logits, **more)}
+    fitted = fitted_reference(reference, method)
+    if method != "group":
+        return {"p": fitted.predict_proba(reference.logits)}
+    p = fitted.predict_proba(reference.logits, groups=reference.groups)
+    classes = classes_of(reference)
+    predicted = None if classes is None else [classes[column] for column in np.argmax(p, axis=1)]
+    return {"p": p, "predicted": predicted}
 
 
 def run_predict(carried, folder):
@@ -324,7 +333,7 @@ def run_predict_by(method, carried, folder):
     fitted = fitted_on_clean_rows(method, carried.case.n_classes)
     predictions_of = {}
     refusals = []
-    for name in ("predict_proba", "predict_log_proba", "predict"):
+    for name in PREDICT:
         try:
             predictions_of[name] = plain(getattr(fitted, name)(carried.X))
         except DataError as error:
@@ -338,7 +347,7 @@ def run_predict_by(method, carried, folder):
 def want_predict_by(method, reference):
     fitted = fitted_on_clean_rows(method, reference.case.n_classes)
     logits = rows_of(reference.case).logits
-    return {name: getattr(fitted, name)(logits) for name in ("predict_proba", "predict_log_proba", "predict")}
+    return {name: getattr(fitted, name)(logits) for name in PREDICT}
 
 
 def run_layer(carried, folder, **more):
@@ -385,7 +394,7 @@ def run_multilabel(carried, folder):
     case = carried.case
     targets = multilabel_targets(len(rows_of(case).labels), case.n_classes)
     fitted = MultiLabelCalibration(method="ts").fit(carried.X, targets)
-    return {"p": plain(fitted.predict_proba(carried.X))}
+    return {name: plain(getattr(fitted, name)(carried.X)) for name in PREDICT}
 
 
 def multilabel_targets(n_rows, n_labels):
@@ -395,7 +404,10 @@ def multilabel_targets(n_rows, n_labels):
 def want_multilabel(reference):
     logits = rows_of(reference.case).logits
     targets = multilabel_targets(len(logits), reference.case.n_classes)
-    return {"p": MultiLabelCalibration(method="ts").fit(logits, targets).predict_proba(logits)}
+    fitted = MultiLabelCalibration(method="ts").fit(logits, targets)
+    p = fitted.predict_proba(logits)
+    with np.errstate(divide="ignore"):
+        return {"predict_proba": p, "predict_log_proba": np.log(p), "predict": (p > 0.5).astype(int)}
 
 
 # Rows with labels: predictions, blocks, metrics, decisions, monitors.

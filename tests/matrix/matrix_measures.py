@@ -494,6 +494,7 @@ ENTRIES = [
         run_late_labels,
         want_watched,
         takes_weight=False,
+        without_namings=("prefixed3_whole",),  # a monitor keeps the names of classes, without a beginning of columns
         **of("monitor", "CalibrationMonitor.add_labels"),
         **MEASURED_FEW,
     ),

@@ -43,7 +43,7 @@ def binary(request):
     return y.astype(int), p
 
 
-@pytest.fixture(params=[2, 3, 10, 1000])
+@pytest.fixture(params=[2, 3, 10, 200])
 def multiclass(request):
     rng = np.random.default_rng(request.param)
     p = softmax(2.0 * rng.normal(size=(600, request.param)))

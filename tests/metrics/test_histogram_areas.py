@@ -62,7 +62,7 @@ def test_the_exact_area_lies_within_the_bound(name, weighted):
 @pytest.mark.parametrize("scale", [0.003, 2.0])
 def test_evaluations_of_blocks_report_bounds_that_hold(n_classes, scale):
     names = ["average_precision", "roc_auc"] if n_classes == 2 else ["aurc", "e_aurc", "augrc"]
-    for seed in range(5):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         logits = scale * rng.normal(size=(400, n_classes))
         labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)

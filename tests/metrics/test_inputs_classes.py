@@ -161,6 +161,15 @@ def test_several_labels_per_row_are_compared_in_one_order_of_columns():
         metrics.paired_bootstrap("brier_score", labels, p, p[["snow", "beach"]])
 
 
+def test_sets_are_of_the_classes_that_their_columns_are_called_by():
+    sets = pd.DataFrame({2: [True, True, False], 1: [False, True, True], 0: [False, False, True]})
+    with pytest.raises(ParameterError, match="'classes' of set_coverage must be left out where the columns of sets"):
+        metrics.set_coverage([2, 1, 2], sets, classes=[0, 1, 2])
+    found = metrics.set_coverage([2, 1, 2], sets)
+    assert found.coverage.value == pytest.approx(2 / 3)
+    assert [(part.name, part.coverage.value) for part in found.parts] == [("1", 1.0), ("2", 0.5)]
+
+
 def test_whole_names_with_the_beginning_that_they_share_are_labels_too():
     names = ["logit_late", "logit_on_time"]
     p = np.array([[0.2, 0.8], [0.6, 0.4]])

@@ -12,7 +12,7 @@ import refocal.metrics as rm
 from refocal.errors import ParameterError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.inputs import read_probabilities
-from refocal.metrics.intervals import MeanSummary, share_interval, skewed_difference
+from refocal.metrics.intervals import MeanSummary, ShareSummary, share_interval, skewed_difference
 from refocal.metrics.inverted_error import _smoothed_gaps
 from refocal.metrics.record import BlockSums
 from refocal.metrics.smooth import _kernel
@@ -350,3 +350,19 @@ def test_differences_of_skewed_losses_cover():
     assert missed_by_student > 0.075 * n_samples
     assert missed.sum() < 0.065 * n_samples
     assert missed.max() < 0.05 * n_samples
+
+
+def test_a_share_is_of_no_more_rows_than_there_are_effectively():
+    """Events of small weights alone were seen: those of large ones are as rare as a row of these."""
+    weight = np.repeat([0.1, 1.0], [50, 50])
+    happened = np.zeros(100)
+    happened[:3] = 1.0
+    n_effective = weight.sum() ** 2 / (weight @ weight)
+    share = 0.3 / weight.sum()
+    interval = ShareSummary.of(happened, weight).interval()
+    assert interval.value == pytest.approx(share)
+    expected = share_interval(share, n_effective, 0.95, int(n_effective))
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    plain = ShareSummary.of(happened, None).interval()
+    of_rows = share_interval(0.03, 100, 0.95)
+    assert (plain.low, plain.high) == pytest.approx((of_rows.low, of_rows.high))

@@ -594,6 +594,11 @@ def test_groups_of_independent_rows_are_not_watched_and_that_is_said():
         ["mon", "tue", "wed", "sun"],
         ["Q1", "Q2"],
         ["1.2.9", "1.2.10"],
+        ["20251231", "2026-01-01", "2026/01/02", "20260103"],
+        ["2026-01-01T00:30:00+02:00", "2025-12-31T23:00:00Z", "2026-01-01 00:00:00+00:00"],
+        ["2026-01-31 09:00", "2026-01-31T10:00"],
+        ["2025-W52", "2026-W1", "2026-W10"],
+        ["2025Q4", "2026Q1"],
     ],
 )
 def test_periods_before_0_months_and_weekdays_are_in_the_order_of_time(names):
@@ -604,7 +609,12 @@ def test_periods_before_0_months_and_weekdays_are_in_the_order_of_time(names):
 
 @pytest.mark.parametrize(
     "text",
-    ["31.12.25", "12/31/25", "1/2/26 06:00", "31-12-25", "Q1 2026", "w52/2025", "week 3, 2026", "Friday, 2026-01-02"],
+    [
+        *("31.12.25", "12/31/25", "1/2/26 06:00", "31-12-25", "Q1 2026", "w52/2025", "week 3, 2026"),
+        *("Friday, 2026-01-02", "31/12", "1/2", "31.12.", "31-12", "31122025", "12312025", "scores_31122025"),
+        *("Q12026", "Q1-26", "1Q26", "4Q2025", "1H2026", "H1 2026", "1. Quartal 2026", "scores Q1 2026"),
+        *("2025-12-31 09:00 PM", "9pm", "Dez 2025", "Januar", "mai_2026", "14 juillet"),
+    ],
 )
 def test_short_years_and_years_behind_quarters_and_weekdays_are_refused(text):
     with pytest.raises(ParameterError, match="in whose order periods come"):
@@ -622,6 +632,20 @@ def test_dates_that_are_not_in_the_order_of_time_are_refused(text):
 def test_texts_in_the_order_of_time_are_periods():
     monitor = CalibrationMonitor()
     texts = ["2025-12-31", "2025-12-31T10:30", "2025/12/31", "20251231", "2025-W52", "May", "v1.2.3", "2025-12-31-2015"]
+    texts += [
+        "12-31",
+        "202512",
+        "251231",
+        "h1",
+        "week 3",
+        "set 3",
+        "run 20",
+        "1767225600",
+        "10012",
+        "AM",
+        "1st",
+        "2.10",
+    ]
     assert [monitor.update([0.2, 0.7], [0, 1], period=text) for text in texts] == [2] * len(texts)
 
 

@@ -236,7 +236,13 @@ def test_gamma_may_differ_from_label_to_label(sample):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, about torch.jit
-@pytest.mark.parametrize("name", sorted(set(ALL) - {"negative_focal"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("focal", "adafocal") else pytest.mark.long)
+        for name in sorted(set(ALL) - {"negative_focal"})
+    ],
+)
 def test_no_graph_break_and_no_graph_for_each_batch_size(name):
     torch._dynamo.reset()
     from torch._dynamo.testing import CompileCounterWithBackend

@@ -130,3 +130,52 @@ def test_what_is_exported_is_told_from_what_is_compiled(monkeypatch):
     assert layer._is_one_operator(torch.zeros(1, 3))
     monkeypatch.setattr(torch.compiler, "_is_exporting_flag", True)
     assert not layer._is_one_operator(torch.zeros(1, 3))
+
+
+def test_outside_of_compiled_code_the_same_kernel_computes(monkeypatch):
+    calls = []
+    kernel = operator.apply
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return kernel(*arguments, **options)
+
+    monkeypatch.setattr(operator, "apply", counted)
+    layer = fitted(KINDS["auto"]).to_torch()
+    x = 3.0 * torch.randn(20, 4)
+    by_steps = layer.log_probabilities(x)
+    torch.testing.assert_close(layer(x), by_steps, rtol=2e-6, atol=2e-6)
+    assert len(calls) == 1
+    torch.testing.assert_close(layer(x.double()).float(), by_steps, rtol=2e-6, atol=2e-6)  # which keeps its digits
+    assert len(calls) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, about torch.jit
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_what_differentiates_batches_or_traces_sees_the_steps():
+    layer = fitted(KINDS["fts"]).to_torch()
+    x = torch.randn(6, 4)
+    expected = layer.log_probabilities(x)
+    batched = torch.func.vmap(layer)(x[:, None])[:, 0]
+    torch.testing.assert_close(batched, expected)
+    plain = torch.autograd.functional.jacobian(lambda rows: layer.log_probabilities(rows), x[:1])
+    torch.testing.assert_close(torch.func.jacrev(layer)(x[:1]), plain)
+    torch.testing.assert_close(torch.func.jacfwd(layer)(x[:1]), plain)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x[:1], torch.ones(1, 4))
+        tangent = torch.autograd.forward_ad.unpack_dual(layer(dual)).tangent
+    torch.testing.assert_close(tangent, plain.sum(dim=(2, 3)), rtol=1e-5, atol=1e-6)
+    traced = torch.jit.trace(layer, x[:2])
+    torch.testing.assert_close(traced(x), expected)
+
+
+def test_a_temperature_that_learns_has_its_gradient():
+    layer = CalibrationLayer(Temperature(2.0))
+    layer.temperature.requires_grad_()
+    x = torch.tensor([[1.0, 0.0, -1.0]])
+    for model in (layer, torch.compile(layer, backend="eager")):
+        layer.temperature.grad = None
+        model(x)[0, 0].backward()
+        p = torch.softmax(x / 2.0, 1)
+        expected = -(x[0, 0] - (p * x).sum()) / 4.0  # d/dT of x_0 / T - log Σ exp(x / T)
+        torch.testing.assert_close(layer.temperature.grad, expected.detach())

@@ -135,7 +135,7 @@ def test_two_jobs_find_what_one_finds(data, method, ensemble):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_many_classes(method, ensemble, seed):
     X, y = make_blobs(n_samples=500, n_features=100, random_state=seed, centers=10, cluster_std=15.0)
     y[y > 2] = 2

@@ -45,6 +45,7 @@ def test_costs_are_those_of_a_plain_loop(two_classes):
     chosen = P >= 0.2
     false, missed = (chosen & (Y == 0)).sum(), (~chosen & (Y == 1)).sum()
     assert price == "4 false alarms"
+    assert re.search(r'<th scope="row">0.5</th><td>1 false alarm</td>', html)
     assert float(acted) == pytest.approx(100 * chosen.mean(), abs=0.006)
     assert float(alarms) == pytest.approx(100 * false / chosen.sum(), abs=0.006)
     assert float(cost) == pytest.approx(0.2 * false + 0.8 * missed, abs=0.06)

@@ -16,8 +16,10 @@ from refocal import AutoCalibration, GroupCalibration, TemperatureScaling, load,
 from refocal.cli.run import run
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
-from refocal.io import Predictions, apply, blocks, open_rows, read
+from refocal.io import Predictions, apply, blocks, open_rows, read, rows_of
 from refocal.monitor import CalibrationMonitor
+from refocal.rows import RawRows, RowReader
+from refocal.rows.gate import read_raw
 
 NAMES = np.array(["dog", "emu", "cat"])
 
@@ -508,3 +510,40 @@ def test_classes_of_blocks_are_of_the_type_of_the_labels_as_those_in_memory(name
     in_blocks = TemperatureScaling().fit(blocks([(frame[:2], labels[:2]), (frame[2:], labels[2:])]))
     assert in_blocks.classes_.tolist() == in_memory.classes_.tolist() == labels[:2].tolist()
     assert in_blocks.classes_.dtype.kind == labels.dtype.kind
+
+
+def test_one_number_per_row_is_not_about_two_classes(tmp_path):
+    p, labels = np.array([0.9, 0.2, 0.6]), np.array(["no", "yes", "no"])
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"p": p, "label": labels}).to_csv(path, index=False)
+    options = {"class_names": ["no", "yes"], "positive_label": "no"}
+    text = "'positive_label' of .* must be 'yes' or left out: one number per row is about the second of class_names"
+    with pytest.raises(ParameterError, match=text):
+        Predictions.from_probabilities(p, labels, **options)
+    with pytest.raises(ParameterError, match=text):
+        TemperatureScaling(input="probabilities").fit(blocks([(p, labels)], input="probabilities", **options))
+    with pytest.raises(ParameterError, match=text):
+        read(path, **options)
+    with pytest.raises(ParameterError, match=text):
+        open_rows(path, **options).start()
+    # Two columns move, and one number is about what either of the two says.
+    both = np.stack([p, 1.0 - p], axis=1)
+    assert Predictions.from_probabilities(both, labels, **options).class_names == ("yes", "no")
+    of_label = Predictions.from_probabilities(p, labels, positive_label="no")
+    of_names = Predictions.from_probabilities(p, labels, class_names=["yes", "no"])
+    assert metrics.brier_score(of_label) == metrics.brier_score(of_names) == np.mean((p - (labels == "no")) ** 2)
+
+
+def test_names_of_blocks_are_not_those_of_a_data_frame_in_another_order():
+    frame = pd.DataFrame({"no": [0.9, 0.2], "yes": [0.1, 0.8]})
+    with pytest.raises(ShapeError, match="'class_names' of blocks must be left out, or in the order of the columns"):
+        blocks([(frame, ["no", "yes"])], input="probabilities", class_names=["yes", "no"])
+    partitions = dd.from_pandas(frame.assign(label=["no", "yes"]), npartitions=1)
+    with pytest.raises(ShapeError, match="'class_names' of rows_of must be left out, or in the order of the columns"):
+        rows_of(partitions, "label", input="probabilities", class_names=["yes", "no"])
+
+
+def test_one_number_of_rows_without_labels_is_not_about_two_classes_either():
+    reader = RowReader(2, "probabilities", ("no", "yes"), positive_label="no", function="read", has_one_number=True)
+    with pytest.raises(ParameterError, match="one number per row is about the second of class_names"):
+        read_raw(RawRows(np.array([0.9, 0.2]), None), reader)

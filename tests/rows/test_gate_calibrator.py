@@ -255,7 +255,7 @@ def test_columns_that_are_numbered_keep_their_numbers_and_the_positive_class_is_
     matrix = np.column_stack([p, 1.0 - p])  # of 0 and 1, in this order
     np.savez(tmp_path / "val.npz", probabilities=matrix, labels=typed(labels))
     cli("fit", "val.npz", "-m", "logistic", "--positive-label", "0", "-o", "c.json")
-    assert load("c.json").classes_.tolist() == ["1", "0"]
+    assert load("c.json").classes_.tolist() == [1, 0]
     calibrated = np.asarray(load("c.json").predict_proba(p))[:, 1]
     cli("decide", "val.npz", "--calibrator", "c.json", "--false-positive", 1, "--false-negative", 4, "-o", "d.csv")
     written = pd.read_csv("d.csv", dtype=str)

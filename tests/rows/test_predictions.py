@@ -168,9 +168,55 @@ def test_rows_of_class_1_alone_are_read_as_the_rows_that_they_were_made_from(for
     assert parts[0].refinement == pytest.approx(parts[1].refinement, rel=1e-9)
 
 
+@pytest.mark.parametrize("label", [-1, 3, "eel", True, 1.0, None])
+def test_a_class_that_there_is_not_has_no_event_and_no_name(label):
+    rows = Predictions.from_logits(
+        [[2.0, 0.5, 0.0], [0.1, 0.3, 1.0]], ["dog", "emu"], class_names=["cat", "dog", "emu"]
+    )
+    for method in (rows.event, rows.name_of, lambda one: list(rows.events([one]))):
+        with pytest.raises(ParameterError, match="a column number from 0 to 2, or one of the names cat, dog, emu"):
+            method(label)
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_two_classes_have_no_third(label):
+    with pytest.raises(ParameterError, match="a column number from 0 to 1"):
+        Predictions.from_probabilities([0.2, 0.9], [0, 1]).event(label)
+
+
+def test_an_event_is_a_class_by_its_number_or_its_name():
+    rows = Predictions.from_probabilities([[0.2, 0.8], [0.7, 0.3]], ["dog", "dog"], class_names=["cat", "dog"])
+    for label in ("dog", 1, np.int64(1)):
+        p, happened = rows.event(label)
+        assert p.tolist() == [0.8, 0.3]
+        assert happened.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([2], "indices below 2"),
+        ([-3], "indices below 2"),
+        ([True], "of 2 flags"),
+        ([[0, 1]], "one-dimensional"),
+        ([0.5], "one-dimensional"),
+    ],
+)
+def test_rows_that_there_are_not_are_not_taken(rows, text):
+    with pytest.raises(ShapeError, match=text):
+        Predictions.from_probabilities([0.2, 0.9], [0, 1]).take(rows)
+
+
+def test_no_rows_and_rows_from_the_end_are_taken():
+    rows = Predictions.from_probabilities([0.2, 0.9], [0, 1])
+    assert len(rows.take([])) == 0
+    assert rows.take([-1]).labels.tolist() == [1]
+
+
 def test_rows_of_tensors_are_taken_from_the_last_to_the_first():
     """An index that NumPy reversed in place, which torch does not take as it is."""
     logits = torch.arange(6.0).reshape(3, 2)
     rows = Predictions.from_logits(logits, [0, 1, 1]).take(np.arange(3)[::-1])
     assert rows.values.tolist() == [[4.0, 5.0], [2.0, 3.0], [0.0, 1.0]]
     assert rows.labels.tolist() == [1, 1, 0]
+    assert rows.take(np.arange(1)[::-1]).labels.tolist() == [1]

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from refocal import TemperatureScaling
 from refocal.engine.block import Block
 from refocal.engine.c_engine import n_threads
 from refocal.engine.passes import Pass, finish, reduce_chunks
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.io import rows_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.scores import bad_rows
 
@@ -148,3 +150,18 @@ def test_the_precision_that_rows_are_computed_in():
         assert Block(logits, np.array([0, 1])).precision == eps["float64"]  # the compiled passes add up in double
         by_arrays = Block(jnp.asarray(logits), jnp.array([0, 1]))
         assert by_arrays.precision == eps["float64" if name == "float64" else "float32"]
+
+
+@pytest.mark.parametrize("names", [("10 a", "2", "9 a"), ("10", "9", "x"), (2, 9, 10), ("C", "a", "b")])
+def test_labels_name_columns_in_the_order_in_which_they_do_in_memory(names):
+    logits = 2.0 * np.random.default_rng(0).normal(size=(30, 3))
+    labels = np.array(names)[np.arange(30) % 3]
+    in_memory = TemperatureScaling().fit(logits, labels)
+    in_blocks = TemperatureScaling().fit(rows_of(logits, labels))
+    assert in_blocks.classes_.tolist() == in_memory.classes_.tolist() == list(names)
+
+
+def test_labels_of_blocks_are_no_fractions():
+    logits = np.zeros((4, 2))
+    with pytest.raises(LabelError, match="Unknown label type: continuous numbers"):
+        TemperatureScaling().fit(rows_of(logits, np.array([9.5, 10.5, 9.5, 10.5])))

@@ -27,6 +27,7 @@ from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows.class_names import check_class_names, check_label_order
+from refocal.rows.gate import check_same_order
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
@@ -124,6 +125,8 @@ class MultiLabelCalibration(Calibrator):
             raise DataError("X", name, expected=expected, got=type(X).__name__)
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
+        if class_names is not None:
+            check_same_order(class_names, column_names(X), name)
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
         check_label_order(column_names(X) if class_names is None else class_names, column_names(y), "y", name)
         target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)

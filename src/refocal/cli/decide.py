@@ -79,6 +79,8 @@ def decide(
         actions = classes
         if costs is not None:
             table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
+        # Fewer actions than classes are none of these.
+        actions = actions if len(actions) <= table.shape[1] else []
         actions = [*actions, *(str(i) for i in range(len(actions), table.shape[1]))]
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:

@@ -416,7 +416,10 @@ def _join(
     has = refocal.io.readers.names_in(file)
     usual = ("label", "labels")
     of_ids = ids or "id"
-    of_labels = reading.get("labels") or next((name for name in usual if name in has), "label")
+    present = [name for name in usual if name in has]
+    if len(present) > 1 and "labels" not in reading:
+        raise FileProblem(f"{file}: has 'label' and 'labels'; say which one holds the labels with --labels.")
+    of_labels = reading.get("labels") or next(iter(present), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")

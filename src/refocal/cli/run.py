@@ -45,8 +45,9 @@ REMEDIES = {
     Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",
     Remedy.NAMES_BEFORE: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.ARRAYS: "Say which holds what with --values and --labels.",
-    Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, or the one column of "
-    "two classes with --values score, that of the labels with --labels and that of the weights with --weights.",
+    Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, or the one "
+    "probability of two classes with --probability-column score, that of the labels with --labels and that of the "
+    "weights with --weights.",
 }
 
 

@@ -99,6 +99,9 @@ def compare_many(
     every = _as_runs(runs)
     total = len(every) if isinstance(every, Sequence) else 0
     for i, run in enumerate(every):
+        if not isinstance(run, Run):
+            got = f"{type(runs).__name__} of {type(run).__name__}"
+            raise ParameterError("runs", "compare_many", expected="a list of Run, or an iterator over them", got=got)
         report(i, max(total, i + 1), f"{run.dataset}, {run.network}, seed {run.seed}")
         measured.add(run)
     if not measured.runs:

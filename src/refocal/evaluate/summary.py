@@ -190,8 +190,14 @@ def recommendation(evaluation: Evaluation) -> str:
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
     gap = second.measures[metric.name].value - best.measures[metric.name].value
-    what = metric.label if is_two else f"{metric.label} among the methods within 1 % of the best log-loss"
-    said = f", the lowest {what}." if gap >= 0.0 else f": no {what} is significantly lower."
+    what = metric.label
+    rivals = others
+    if not is_two:
+        what = f"{metric.label} among the methods within 1 % of the best log-loss"
+        limit = 1.01 * min(method.measures["log_loss"].value for method in evaluation.methods)
+        rivals = [method for method in others if method.measures["log_loss"].value <= limit]
+    is_lowest = all(rival.measures[metric.name].value >= best.measures[metric.name].value for rival in rivals)
+    said = f", the lowest {what}." if is_lowest else f": no {what} is significantly lower."
     by_loss = " Methods for two classes are ranked by log-loss." if is_two else ""
     said = f"Recommendation: {best.name} ({best.title}){said}{by_loss}"
     if not evaluation.recommended:
@@ -416,9 +422,9 @@ def group_verdict(evaluation: Evaluation) -> str:
     off, off_before = (sum(map(is_off, method.groups)) for method in (evaluation.after, evaluation.before))
     what = "mean probability" if evaluation.positive is not None else "mean confidence"
     which = "rate" if evaluation.positive is not None else "accuracy"
-    said = f"In {off} of {len(rows)} groups the {what} differs significantly from the {which}"
+    said = f"In {off or 'none'} of {len(rows)} groups the {what} differs significantly from the {which}"
     if evaluation.after is not evaluation.before:
-        said += f" with {evaluation.after.title}, and in {off_before} before"
+        said += f" with {evaluation.after.title}, and in {off_before or 'none'} before"
     if not off:
         return f"{said}."
     worst = rows[0]

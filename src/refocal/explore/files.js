@@ -101,7 +101,10 @@ const files = (() => {
     const called = places.filter((j) => known.has(key(heads[j])) || /^\d+$/.test(heads[j]));
     const isOther = (j) => table.every((row) => !(Number(row[j]) % 1)); // text, whole numbers: as ids and ages are
     const isNumbered = heads.every((head) => /^\D+\d+$/.test(head)); // a2, a0, a1: the numbers, not the places, may be meant
-    const counted = known.size === places.length && places.every((j) => known.has(String(j)) && (!isNumbered || heads[j] === heads[0].replace(/\d+$/, j)));
+    // Labels 0 and 1 count any two columns, also a score and an age; whole numbers beside others are rather an age.
+    const isParted = (j) => !isOther(j) || table.every((row) => Number(row[j]) === 0);
+    const areAlike = places.every(isParted) || !places.some(isParted);
+    const counted = places.length > 2 && areAlike && known.size === places.length && places.every((j) => known.has(String(j)) && (!isNumbered || heads[j] === heads[0].replace(/\d+$/, j)));
     const chosen = called.length > 1 && places.every((j) => called.includes(j) || isOther(j)) ? called : counted ? places : null;
     if (!chosen) fail(`Which of the columns ${heads.join(", ")} are classes? Call them logit_cat, logit_dog, or p_cat, p_dog if they are probabilities.`);
     return { places: chosen, names: chosen.map((j) => heads[j]), probabilities: false };
@@ -130,7 +133,9 @@ const files = (() => {
   function fromText(text, separator) {
     const lines = text.split(/\r?\n/).filter((line) => line.trim());
     const cells = (line) => line.split(separator).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
-    const heads = cells(lines[0] ?? ""), at = heads.findIndex((head) => LABELS.includes(head.toLowerCase()));
+    const heads = cells(lines[0] ?? ""), lower = heads.map((head) => head.toLowerCase());
+    if (LABELS.slice(0, 2).every((name) => lower.includes(name))) fail("There are columns label and labels; leave one of them in the file.");
+    const at = lower.indexOf(LABELS.find((name) => lower.includes(name)));
     const needed = "A text file needs a line of names, a column for each class and a column label.";
     if (at < 0 || lines.length < 2) fail(needed);
     if (new Set(heads).size < heads.length) fail("Two columns have the same name.");
@@ -141,7 +146,9 @@ const files = (() => {
     heads.splice(at, 1);
     const number = (cell) => (cell === "" ? NaN : Number(cell));
     const single = heads.findIndex((head) => [...PROBABILITY, ...LOG_ODDS].includes(head.toLowerCase()));
-    if (single >= 0 && !(heads.length > 1 && heads.every((head) => head.length === 1))) return ofTwoClasses(heads[single], table.map((row) => number(row[single])), labels);
+    // Beside other letters p is a class where labels are called by them.
+    const areLetters = heads.length > 1 && heads.every((head) => head.length === 1) && labels.every((label) => heads.map(key).includes(key(label)));
+    if (single >= 0 && !areLetters) return ofTwoClasses(heads[single], table.map((row) => number(row[single])), labels);
     if (heads.length < 2) fail(needed);
     const { places, names, probabilities } = classColumns(heads, table, labels);
     const rows = table.map((row) => places.map((j) => number(row[j])));

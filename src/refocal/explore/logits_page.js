@@ -97,7 +97,7 @@
     state.network = network;
     before = logits.measure(data, start);
     const n = next.rows.length, kept = data.rows.length;
-    byId("data-about").textContent = `${next.title}: ${n.toLocaleString("en")} rows, ${next.rows[0].length} classes${kept < n ? `; ${kept.toLocaleString("en")} of them are used` : ""}.`;
+    byId("data-about").textContent = `${next.title}: ${n.toLocaleString("en")} rows, ${next.rows[0].length} classes${kept < n ? `; ${kept.toLocaleString("en")} of them are used` : ""}.${next.rows[0].length === 2 ? " The ECE here is that of the confidence; of two classes refocal measures that of class 1." : ""}`;
     computeSurface();
     redraw();
   }

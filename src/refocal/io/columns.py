@@ -2,7 +2,7 @@
 
 Columns that are not plainly classes are never taken for classes. Plain are those that are named by a caller, those
 whose common beginning says that they are scores (logit_cat, p_dog), those that labels are called by, those called by
-whole numbers, those whose probabilities sum to 1, and as many as a calibrator has classes where there are no others.
+whole numbers, those whose probabilities sum to 1, and three or more that are as many as a calibrator has classes.
 """
 
 from __future__ import annotations
@@ -144,8 +144,12 @@ def choose(contents: Contents, query: Query) -> Columns:
             known_name(contents, name)
     if pairs:
         return _pairs(contents, query)
-    usual = (name for name in usual_labels if name in contents.names and name != query.values)
-    labels = query.labels or (None if contents.is_anonymous else next(usual, None))
+    taken_otherwise = {query.values, query.weight, *query.groups}
+    usual = [name for name in usual_labels if name in contents.names and name not in taken_otherwise]
+    if len(usual) > 1 and query.labels is None:
+        problem = "has 'label' and 'labels'; say which one holds the labels"
+        raise FormatError(f"{contents.where}: {problem}.", Remedy.LABELS)
+    labels = query.labels or (None if contents.is_anonymous else next(iter(usual), None))
     if query.several:
         labels = known_name(contents, labels or usual_labels[0])
     if not contents.names:
@@ -303,7 +307,7 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
         classes = _called_by_labels(contents, query, candidates, labels)
     if classes is None:
         classes = _that_sum_to_one(contents, query, candidates)
-    if classes is None and query.n_classes == len(candidates):
+    if classes is None and query.n_classes == len(candidates) > 2:  # any two columns may be a score and a feature
         cells = contents.first_cells(candidates)
         are_scores = all(name in cells and could_be_scores(name, cells[name]) for name in candidates)
         classes = candidates if are_scores else None

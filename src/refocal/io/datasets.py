@@ -21,7 +21,7 @@ from refocal.errors import ClusterError, DataError, LabelError, ParameterError, 
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import names_of_columns
+from refocal.rows.gate import check_same_order, names_of_columns
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_marks
 from refocal.rows.scores import column_names
@@ -80,6 +80,7 @@ def blocks(
     if class_names is None:
         class_names, whole_names = names_of_columns(columns)
     else:
+        check_same_order(class_names, columns, "blocks")
         whole_names = tuple(str(name) for name in class_names)
     reader = RowReader(
         n_classes,
@@ -173,6 +174,8 @@ class _Reading(NamedTuple):
     ) -> RowReader:
         """The reader of rows of so many classes, whose columns may have names; labels are looked at."""
         names, whole_names = names_of_columns(None if columns is None else tuple(columns))
+        if self.class_names is not None and columns is not None:
+            check_same_order(self.class_names, tuple(columns), "rows_of")
         has_names = names is not None or self.class_names is not None
         return RowReader(
             n_classes,

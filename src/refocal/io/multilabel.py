@@ -17,6 +17,7 @@ from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
+from refocal.rows.gate import check_same_order
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
@@ -67,6 +68,8 @@ class MultiLabelPredictions(CheckedRows):
         argument = kind.replace("-", "_")
         name = f"{cls.__name__}.from_{argument}"
         columns = column_names(values)
+        if class_names is not None:
+            check_same_order(class_names, columns, name)
         check_label_order(columns if class_names is None else class_names, column_names(labels), "labels", name)
         if class_names is None and columns is not None:
             start = shared_beginning(columns)

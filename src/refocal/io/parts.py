@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._groups import exact
 from refocal._limits import block_entries
 from refocal._validation import check_shape, number_of_text
 from refocal.errors import DataError, FormatError, Remedy, need
@@ -204,7 +205,7 @@ class Table(Contents):
             else:  # several that are passed on are among the columns that are kept
                 labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
-            groups = {name: self._group(plain(batch[name])) for name in query.groups}
+            groups = {name: self._group(exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
             n_lost = self.n_lost - counted
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())

@@ -234,12 +234,17 @@ class JsonTable(Table):
         rows = []
         for i, line in enumerate(filter(bytes.strip, text.splitlines()), first):
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_Fields)
             except ValueError:
                 row = None
-            if not isinstance(row, dict) and not self.query.lenient:
-                raise FormatError(f"{self.where}: row {i} is not a JSON object.")
-            rows.append(row if isinstance(row, dict) else {})
+            if isinstance(row, _Fields) and row.repeated is None:
+                rows.append({**row})
+                continue
+            if not self.query.lenient:
+                is_object = isinstance(row, _Fields)
+                problem = f"has the field {row.repeated!r} twice" if is_object else "is not a JSON object"
+                raise FormatError(f"{self.where}: row {i} {problem}.")
+            rows.append({})
         return rows
 
     def _column(self, values: list[Any], name: str, first: int, kinds: dict[str, type]) -> NDArray[Any]:
@@ -259,6 +264,15 @@ class JsonTable(Table):
         column = objects(values)
         column[lost] = None
         return column
+
+
+class _Fields(dict[str, Any]):
+    """The fields of a JSON object, and the first one that is in it twice: which of the two is meant is not known."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.repeated = None if len(self) == len(names) else max(names, key=names.count)
 
 
 def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
-from refocal.errors import DataError, LabelError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
@@ -90,6 +90,9 @@ def set_coverage(
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     columns = column_names(sets)
     names, _ = names_of_columns(columns)
+    if classes is not None and names is not None:
+        expected = "left out where the columns of sets have names"
+        raise ParameterError("classes", function, expected=expected, got="classes")
     if classes is not None:
         names = check_class_names(classes, given.shape[-1], function, "classes")
         columns = tuple(classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -26,14 +26,28 @@ def _calendar(full: str) -> dict[str, int]:
 _MONTHS = _calendar("january february march april may june july august september october november december")
 _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday")
 
+# Months in other languages, whose order is not known here; short forms that are other words in English are left out.
+_OTHER_MONTHS = (
+    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "
+    "janvier février fevrier fév mars avril avr juin juillet juil août aout septembre octobre novembre décembre déc "
+    "enero febrero marzo abril abr mayo junio julio agosto septiembre octubre noviembre diciembre "
+    "gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre "
+    "janeiro fevereiro março maio junho julho setembro outubro novembro dezembro "
+    "januari februari maart mrt mei augustus"
+)
+
 
 def in_order(key: Key) -> Any:
     """What periods are sorted by; the numbers in a text count as numbers, months and weekdays as in the calendar.
+
+    Dates are sorted by year, month and day however these are separated, and times with an offset by the instant.
 
     >>> sorted(["day10", "day2", "2026-05-01", "day1"], key=in_order)
     ['2026-05-01', 'day1', 'day2', 'day10']
     >>> sorted(["Wed", "Mon", "Tue"], key=in_order), sorted(["0", "-2", "1", "-10"], key=in_order)
     (['Mon', 'Tue', 'Wed'], ['-10', '-2', '0', '1'])
+    >>> sorted(["2026-02-01", "20260115", "2026-01-20T08:00+09:00", "2026-01-20T00:00Z"], key=in_order)
+    ['20260115', '2026-01-20T08:00+09:00', '2026-01-20T00:00Z', '2026-02-01']
     """
     if isinstance(key, int):
         return key
@@ -43,9 +57,31 @@ def in_order(key: Key) -> Any:
         if key.lower() in names:
             return [("", (0, "")), ("", (names[key.lower()], ""))], key
     # Text stands at even places and digits at odd ones; of two numbers the one with more digits is larger.
-    parts = re.split("([0-9]+)", key)
+    parts = re.split("([0-9]+)", _with_plain_dates(key))
     digits = [part.lstrip("0") for part in parts[1::2]]
     return [*zip_longest(parts[::2], [(len(each), each) for each in digits], fillvalue=(0, ""))], key
+
+
+def _with_plain_dates(text: str) -> str:
+    """The text with its date as 2026-01-31, and with a time as that of UTC where it has an offset.
+
+    >>> [_with_plain_dates(text) for text in ("scores_20260131", "2026/01/31", "2026-02-01T08:00+09:00")]
+    ['scores_2026-01-31', '2026-01-31', '2026-01-31 23:00:00']
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is not None and moment.tzinfo is not None:
+        return str(moment.astimezone(UTC).replace(tzinfo=None))
+    text = re.sub(r"(?<![0-9])((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?![0-9])", r"\1-\2-\3", text)
+    text = re.sub(r"(?<![0-9])((?:19|20)\d\d)[./](\d{1,2})(?:[./](\d{1,2}))?(?![0-9])", _dashed, text)
+    return re.sub(r"(?<=\d-\d\d)T(?=\d)", " ", text)
+
+
+def _dashed(match: re.Match[str]) -> str:
+    """The numbers of a date with dashes between them."""
+    return "-".join(number for number in match.groups() if number)
 
 
 def period_key(period: Any, last: Key | None, function: str) -> Key:
@@ -74,24 +110,41 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
 def _is_out_of_order(period: str) -> bool:
     """Whether the text has a date whose order is not that of time.
 
-    That is a year behind its month, quarter or week, a name of a month or of a weekday before it, or three numbers of
-    two digits, of which the year may be the first or the last.
+    That is a year behind its day, month, quarter, half or week, a day before its month, a name of a month or of a
+    weekday before the year, three numbers of two digits, of which the year may be the first or the last, a time of
+    twelve hours, or a name of a month in another language.
 
     >>> [_is_out_of_order(text) for text in ("31.12.2025", "12/2025", "Dec 2025", "2025-12-31-2015", "May", "v1.2.3")]
     [True, True, True, False, False, False]
     >>> [_is_out_of_order(text) for text in ("31.12.25", "1/31/26", "Q1 2026", "Fri 2026-01-02", "1.2.10", "Q1")]
     [True, True, True, True, False, False]
+    >>> [_is_out_of_order(text) for text in ("31/12", "31122025", "1H2026", "9:00 PM", "Mai", "20251231", "12-31")]
+    [True, True, True, True, True, False, False]
     """
-    names = {*_MONTHS, "sept"}
-    short_year = r"\d{1,2}/\d{1,2}/\d{2}(?![0-9])|\d\d([.-])\d\d\1\d\d(?![0-9.-])"
-    part_before_year = r"(?i)(?:q|w|kw|cw|week|quarter)[ _-]*\d{1,2}[ ,_./-]+(?:19|20)\d{2}(?![0-9])"
-    weekday_before = r"(?i)(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+(?:19|20)\d{2}(?![0-9])"
-    if any(re.match(pattern, period) for pattern in (short_year, part_before_year, weekday_before)):
+    year = r"(?:19|20)\d{2}(?![0-9])"
+    prefix = r"(?:[a-z]+[ _-]+)?"
+    patterns_at_start = (
+        r"\d{1,2}/\d{1,2}/\d{2}(?![0-9])|\d\d([.-])\d\d\1\d\d(?![0-9.-])",  # 31.12.25
+        r"\d{1,2}/\d{1,2}$|\d{1,2}\.\d{1,2}\.$|(?:1[3-9]|2\d|3[01])[.-](?:0[1-9]|1[0-2])$",  # 31/12, 1.2., 31-12
+        rf"{prefix}(?:q|h|s|t|w|kw|cw|week|quarter|half)[ _-]*\d{{1,2}}[ ,_./-]+{year}",  # week 3, 2026
+        rf"{prefix}(?:q|h|quarter|half)[ _-]*[1-4](?:{year}|[ _'/-]+\d{{2}}(?![0-9]))",  # Q12026, Q1-26
+        rf"{prefix}[1-4](?:st|nd|rd|th|[.])?[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",
+        rf"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+{year}",
+    )
+    if any(re.match(pattern, period, re.IGNORECASE) for pattern in patterns_at_start):
         return True
-    year_behind = r"(?<![0-9])(?<![0-9][./-])\d{1,2}[./-](?:\d{1,2}[./-])?(?:19|20)\d{2}(?![0-9])"
-    has_year_behind = re.search(year_behind, period) is not None
-    has_month = not names.isdisjoint(re.findall("[a-z]+", period.lower()))
-    return has_year_behind or (has_month and re.search("[0-9]", period) is not None)
+    patterns = (
+        rf"(?<![0-9])(?<![0-9][./-])\d{{1,2}}[./-](?:\d{{1,2}}[./-])?{year}",  # 31.12.2025, 12/2025
+        rf"(?<![0-9])(?:(?:0[1-9]|[12]\d|3[01])(?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])){year}",
+        r"\d ?[ap]\.?m\b",  # 9:00 PM
+    )
+    if any(re.search(pattern, period, re.IGNORECASE) for pattern in patterns):
+        return True
+    other_months = _OTHER_MONTHS.split()
+    words = {*re.findall(r"[^\W\d_]+", period.lower())}
+    has_digits = re.search("[0-9]", period) is not None
+    has_month = not words.isdisjoint({*_MONTHS, "sept", *other_months})
+    return (has_month and has_digits) or period.lower() in other_months
 
 
 def keys_of_rows(

@@ -8,12 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import SMALLEST, is_plain_tensor, two_columns
+from refocal._arrays import SMALLEST, is_recorded, two_columns
 from refocal._validation import INPUTS, check_option
-from refocal.engine.apply import apply_on_gpu
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
-from refocal.nn.operator import HostChain, calibrate, chain_of, log_probabilities, structure_of
+from refocal.nn.operator import HostChain, by_kernel, calibrate, chain_of, log_probabilities, structure_of
 
 
 class CalibrationLayer(nn.Module):
@@ -95,17 +94,26 @@ class CalibrationLayer(nn.Module):
         if self._is_one_operator(logits):
             in_one: Tensor = calibrate(self._scores(x).contiguous(), self._values(), self._structure)
             return in_one.to(logits.dtype).movedim(-1, self.class_axis)
-        applied = None
-        can_be_compiled = is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
-        if can_be_compiled and not torch.cuda.is_current_stream_capturing():
-            applied = apply_on_gpu(
-                self._on_host.of(self._values()), x.reshape(-1, x.shape[-1]), log=True, reports=False
-            )
-        if applied is None:
-            log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
-        else:
-            log_p = applied.probabilities.reshape(x.shape)
+        log_p = None
+        if self._are_numbers_alone(logits):
+            log_p = by_kernel(self._on_host, x, self._values())
+        if log_p is None:
+            log_p = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
         return log_p.movedim(-1, self.class_axis)
+
+    def _are_numbers_alone(self, logits: Tensor) -> bool:
+        """Whether a kernel may compute on the numbers of the logits: nothing is recorded, differentiated or batched."""
+        if self.input != "logits" or type(logits) not in (Tensor, nn.Parameter) or is_recorded(logits):
+            return False
+        if not logits.is_floating_point() or logits.dtype.itemsize < 2:
+            return False
+        is_transformed = torch._C._functorch.is_functorch_wrapped_tensor(logits)  # by vmap, grad or jvp of torch.func
+        has_tangent = torch.autograd.forward_ad._current_level >= 0
+        return not is_transformed and not has_tangent and not self._learns()
+
+    def _learns(self) -> bool:
+        """Whether the layer's own numbers are differentiated, which a user may ask for."""
+        return torch.is_grad_enabled() and any(value.requires_grad for value in self._values())
 
     def _is_one_operator(self, logits: Tensor) -> bool:
         """Whether the model is being compiled, and neither exported, which needs the steps, nor differentiated."""
@@ -114,7 +122,7 @@ class CalibrationLayer(nn.Module):
             return False
         # is_exporting() would say yes to every compilation before torch 2.13.
         is_exported = compiler._is_exporting_flag
-        is_differentiated = logits.requires_grad and torch.is_grad_enabled()
+        is_differentiated = (logits.requires_grad and torch.is_grad_enabled()) or self._learns()
         return logits.is_floating_point() and not is_exported and not is_differentiated
 
     def _check_axis(self, logits: Tensor) -> None:

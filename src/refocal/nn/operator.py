@@ -93,7 +93,7 @@ def log_probabilities(chain: Chain, x: Tensor, parameters: list[Tensor]) -> Tens
 def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
     """Log-probabilities (..., C) of scores, of their dtype; `CalibrationLayer` has the rest."""
     x = x.contiguous()  # the compiler was told that the result is, whatever layout it has chosen for the scores
-    log_p = _by_kernel(x, parameters, structure)
+    log_p = by_kernel(_host_chain(structure, *parameters), x, parameters)
     if log_p is not None:
         return log_p
 
@@ -105,17 +105,17 @@ def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
     return by_blocks
 
 
-def _by_kernel(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor | None:
-    """The same by a compiled kernel; None where there is none for these scores, or where it would lose digits."""
-    rows = x.reshape(-1, x.shape[-1])
+def by_kernel(host: HostChain, x: Tensor, parameters: list[Tensor]) -> Tensor | None:
+    """Log-probabilities by a compiled kernel; None where none takes the scores, or where it would lose digits."""
     if x.numel() == 0:
         return None
+    rows = x.reshape(-1, x.shape[-1])
     if on_gpu(x) and not torch.cuda.is_current_stream_capturing():  # no value can be fetched while a graph is recorded
-        applied = apply_on_gpu(_host_chain(structure, *parameters).of(parameters), rows, log=True, reports=False)
+        applied = apply_on_gpu(host.of(parameters), rows, log=True, reports=False)
         return None if applied is None else applied.probabilities.reshape(x.shape)
     if x.device.type == "cpu" and x.dtype.itemsize < 8:
         exact = rows.float() if x.dtype.itemsize < 4 else rows
-        applied = apply(_host_chain(structure, *parameters).of(parameters), exact.numpy(), log=True)
+        applied = apply(host.of(parameters), exact.detach().numpy(), log=True)
         if applied is not None and not applied.is_suspect:
             return torch.from_numpy(applied.probabilities).reshape(x.shape).to(x.dtype)
     return None

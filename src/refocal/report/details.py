@@ -91,7 +91,8 @@ def decision_cells(decision: Decision, n_classes: int) -> list[str]:
     if n_classes > 2:
         price = f"{1.0 - threshold:.3g} mistakes"
     elif threshold:
-        price = f"{(1.0 - threshold) / threshold:.3g} false alarms"
+        number = f"{(1.0 - threshold) / threshold:.3g}"
+        price = f"{number} false {'alarm' if number == '1' else 'alarms'}"
     else:
         price = "any number of false alarms"
     return [

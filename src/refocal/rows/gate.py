@@ -29,7 +29,7 @@ from refocal.rows.labels import (
     resolve,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import order_with_positive
+from refocal.rows.positive import order_with_positive, other_class
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -79,7 +79,7 @@ def read_rows(
     if class_names is None:
         class_names, whole_names = names_of_columns(rows.column_names)
     else:
-        _check_same_order(class_names, rows.column_names, function)
+        check_same_order(class_names, rows.column_names, function)
         whole_names = whole_names or tuple(str(name) for name in class_names)
     class_names = check_class_names(class_names, n_classes, function)
     rule = LabelRule(
@@ -107,7 +107,7 @@ def read_rows(
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
 
-def _check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None, function: str) -> None:
+def check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None, function: str) -> None:
     """Names that a caller gives to the columns of a data frame are not those of the frame in another order."""
     own, _ = names_of_columns(columns)
     given = [label_key(name) for name in class_names]
@@ -220,8 +220,13 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     if reader.positive_label is None:
         return rows
     names_of_reader = reader.class_names
-    if names_of_reader is not None:  # columns called 0 and 1, now in this order, have no names but these
+    if names_of_reader is not None:
+        by_name = LabelMap(2, LabelRule(2, names_of_reader, function=reader.function).columns_by_name())
+        if has_one_column and by_name.column(reader.positive_label) == 0:
+            raise other_class(reader.positive_label, names_of_reader, reader.function)
+        # Columns called 0 and 1, now in this order, have no names but these; one number has become two columns.
         names_of_reader = rows.class_names or ("0", "1")
+        has_one_column = False
     rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
     # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
     is_number = LabelMap(2, None).column(reader.positive_label) >= 0
@@ -286,7 +291,7 @@ def aligned(
     weights = None if weight is None else check_weight(weight, shape, function, names.weight)
     if raw.values.ndim != 1:
         raw = raw._replace(values=namespace(raw.values).reshape(raw.values, (-1,)))
-    kept = _kept(raw, weights, ignore_index, names, function)
+    kept = rows_that_count(raw, weights, ignore_index, names, function)
     if kept is None:
         return Aligned(scores, raw, weights, columns, None)
     if weights is not None:
@@ -321,7 +326,7 @@ def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, n
         raise ShapeError(names.labels, function, expected=expected, got=f"shape {shape}")
 
 
-def _kept(
+def rows_that_count(
     raw: RawLabels, weights: Vector | None, ignore_index: IgnoreIndex, names: Arguments, function: str
 ) -> Flags | None:
     """Which rows have a say: those with a label and a weight above 0; None if all have."""

@@ -284,6 +284,10 @@ class LabelRule:
         by_number = LabelMap(self.n_classes, None)
         return all(by_number.column(label) >= 0 for label in distinct)
 
+    def names_by_labels(self, distinct: Iterable[Any]) -> bool:
+        """Whether columns have no names but those that labels give them, in sorted order: see `sorted_classes`."""
+        return self.sorts and self.names is None and not self.are_column_numbers(distinct)
+
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
         keys = {label_key(label) for label in distinct}
@@ -405,13 +409,12 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
                 numbers, _classes_of_numbers(raw, rule), LabelMap(rule.n_classes, None, rule.first_label or 0)
             )
     distinct = distinct_labels(labels, rule.argument, rule.function)
-    if rule.names is None and rule.sorts:
+    if rule.names_by_labels(distinct):
         values = to_numpy(labels)
         dtype = None if values.dtype.kind == "O" else values.dtype
-        if not rule.are_column_numbers(distinct):
-            classes = sorted_classes(distinct, raw.categories, rule, dtype)
-            label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
-            return Resolved(label_map.numbers(labels), classes, label_map)
+        classes = sorted_classes(distinct, raw.categories, rule, dtype)
+        label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
+        return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
     return Resolved(label_map.numbers(labels), _classes(raw, rule, label_map, distinct), label_map)
 
@@ -453,10 +456,16 @@ def distinct_labels(labels: Array, argument: str, function: str) -> list[Any]:
         words = " and ".join(sorted(kind.__name__ for kind in kinds))
         expected = "of one kind, all numbers or all text, and none missing"
         raise LabelError(argument, function, expected=expected, got=f"labels of the types {words}")
+    return in_sorted_order(found)
+
+
+def in_sorted_order(labels: Iterable[Any]) -> list[Any]:
+    """Labels in sorted order; text and numbers side by side have none, and are sorted by their types."""
+    distinct = list(labels)
     try:
-        return sorted(found)
+        return sorted(distinct)
     except TypeError:
-        return sorted(found, key=lambda label: (str(type(label)), str(label)))
+        return sorted(distinct, key=lambda label: (str(type(label)), str(label)))
 
 
 def _classes_of_numbers(raw: RawLabels, rule: LabelRule) -> NDArray[Any]:
@@ -539,6 +548,9 @@ def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: Lab
     by_number = LabelMap(rule.n_classes, None)
     outside = {key for key in keys if by_number.column(key) < 0}
     whole = sorted(key for key in keys if isinstance(key, int))
+    if any(isinstance(label, (float, np.floating)) and isinstance(label_key(label), str) for label in distinct):
+        got = "Unknown label type: continuous numbers"
+        raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
     has_marks = len(outside) < len(keys) and outside <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
         raise rule.outside(whole[0], whole[-1])

@@ -26,8 +26,18 @@ def order_with_positive(
         expected = f"left out: it is for two classes, and there are {rule.n_classes}"
         raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
     if rule.names is not None:
-        return _positive_of_named(positive, rule, distinct, rule.names)
+        named = _positive_of_named(positive, rule, distinct, rule.names)
+        if named.swaps and has_one_column:
+            raise other_class(positive, rule.names, rule.function)
+        return named
     return _positive_of_unnamed(positive, rule, distinct, has_one_column)
+
+
+def other_class(positive: Any, names: Sequence[Any], function: str) -> ParameterError:
+    """The error about one number per row that names and a positive label say to be about different classes."""
+    expected = f"{str(names[1])!r} or left out: one number per row is about the second of class_names"
+    got = f"{positive!r}, as if it were about the first"
+    return ParameterError("positive_label", function, expected=expected, got=got)
 
 
 def _positive_of_named(

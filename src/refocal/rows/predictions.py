@@ -26,7 +26,7 @@ from refocal._arrays import (
 )
 from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
-from refocal.errors import ShapeError
+from refocal.errors import ParameterError, ShapeError
 from refocal.maps.softmax import log_softmax
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import IgnoreIndex, LabelMap
@@ -139,11 +139,8 @@ class CheckedRows:
 
     def take(self, rows: Any) -> Self:
         """Some of the rows, possibly repeated: indices, flags or a slice."""
-        if np.ndim(rows) == 0 and not isinstance(rows, slice):
-            expected = "one-dimensional: indices or flags of rows"
-            raise ShapeError("rows", f"{type(self).__name__}.take", expected=expected, got=repr(rows))
-        if isinstance(rows, np.ndarray):
-            rows = np.ascontiguousarray(rows)  # torch takes no reversed ones
+        if not isinstance(rows, slice):
+            rows = self._checked_places(rows)
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
         clusters = None if self.clusters is None else self.clusters[rows]
@@ -156,6 +153,23 @@ class CheckedRows:
             clusters=clusters,
             row_numbers=self.numbers[rows],
         )
+
+    def _checked_places(self, rows: Any) -> NDArray[Any]:
+        """Indices of rows that there are, or a flag for each row."""
+        function = f"{type(self).__name__}.take"
+        places: NDArray[Any] = to_numpy(rows) if hasattr(rows, "dtype") else np.asarray(rows)
+        if places.size == 0 and places.dtype.kind == "f":  # an empty list
+            places = places.astype(np.int64)
+        if places.ndim != 1 or places.dtype.kind not in "iub":
+            expected = "one-dimensional: indices or flags of rows"
+            raise ShapeError("rows", function, expected=expected, got=repr(rows))
+        n_rows = len(self)
+        if places.dtype.kind == "b" and len(places) != n_rows:
+            raise ShapeError("rows", function, expected=f"of {n_rows} flags, one for each row", got=str(len(places)))
+        if places.dtype.kind != "b" and len(places) and not -n_rows <= places.min() <= places.max() < n_rows:
+            got = f"indices from {places.min()} to {places.max()}"
+            raise ShapeError("rows", function, expected=f"indices below {n_rows}, the number of rows", got=got)
+        return places.copy()  # torch takes none that are reversed in place, not even one alone
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
         """The same rows with the columns in the order of these names; unchanged if either has none.
@@ -307,7 +321,21 @@ class Predictions(CheckedRows):
 
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
-        return str(label) if self.class_names is None else self.class_names[label]
+        column = self._column_of(label, "name_of")
+        return str(column) if self.class_names is None else self.class_names[column]
+
+    def _column_of(self, label: Any, method: str) -> int:
+        """The number of the column of a class, which may be given by its name."""
+        names = self.class_names or ()
+        if isinstance(label, str) and label in names:
+            return names.index(label)
+        is_number = isinstance(label, (int, np.integer)) and not isinstance(label, (bool, np.bool_))
+        if is_number and 0 <= label < self.n_classes:
+            return int(label)
+        expected = f"a column number from 0 to {self.n_classes - 1}"
+        if names:
+            expected += f", or one of the names {_listed(names)}"
+        raise ParameterError("label", f"Predictions.{method}", expected=expected, got=repr(label))
 
     def described(self) -> str:
         """What was read and how it was understood, in one line."""
@@ -391,15 +419,16 @@ class Predictions(CheckedRows):
     def _probabilities(self) -> Predictions:
         return self.as_probabilities()
 
-    def event(self, label: int) -> tuple[Vector, Flags]:
-        """The probability of class `label` in each row, and whether it occurred.
+    def event(self, label: int | str) -> tuple[Vector, Flags]:
+        """The probability of class `label`, a column number or a name, in each row, and whether it occurred.
 
         >>> Predictions.from_log_odds([0.0, 3.0], [0, 1]).event(1)[0].round(2).tolist()
         [0.5, 0.95]
         """
+        column = self._column_of(label, "event")
         rows = self._measured
-        p = unit(rows.values if rows.binary else rows.values[:, label])
-        return (1.0 - p if rows.binary and label == 0 else p), self.labels == label
+        p = unit(rows.values if rows.binary else rows.values[:, column])
+        return (1.0 - p if rows.binary and column == 0 else p), self.labels == column
 
     @cached_property
     def labels_on_device(self) -> Array:
@@ -412,6 +441,7 @@ class Predictions(CheckedRows):
         if rows.binary:
             yield from map(rows.event, labels)
             return
+        labels = [self._column_of(label, "events") for label in labels]
         if on_gpu(rows.values):
             for label in labels:
                 yield rows.values[:, label], rows.labels_on_device == label

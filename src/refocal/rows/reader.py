@@ -34,6 +34,7 @@ from refocal.rows.labels import (
     LabelMap,
     LabelRule,
     classes_of_names,
+    in_sorted_order,
     label_key,
     missing_label,
     order_of_numbers,
@@ -150,13 +151,13 @@ class RowReader:
             source = replace(self.source, swapped=order is not None)
             classes = _typed_classes(names, rule, label_map, labels)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
-        if rule.names is None and rule.sorts and not rule.are_column_numbers(labels):
-            classes = sorted_classes(sorted(labels, key=_order_of_label), None, rule)
-            columns = {label_key(label): i for i, label in enumerate(classes.tolist())}
-            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(classes.tolist()))
+        if rule.names_by_labels(labels):
+            sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
+            columns = {label_key(label): i for i, label in enumerate(sorted_names)}
+            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
         label_map = rule.decide(labels)
-        classes = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
-        return replace(self, label_map=label_map, classes=classes)
+        typed_names = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
+        return replace(self, label_map=label_map, classes=typed_names)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
@@ -410,12 +411,6 @@ def _typed_classes(
         return None
     classes = classes_of_names(names, distinct)
     return tuple(classes.tolist()) if classes.dtype.kind in "ib" else None
-
-
-def _order_of_label(label: Any) -> tuple[int, Any]:
-    """Numbers before names, text of numbers too: 9 before 10."""
-    key = label_key(label)
-    return (0, key) if isinstance(key, int) else (1, str(label))
 
 
 def _has_groups(groups: Any) -> bool:

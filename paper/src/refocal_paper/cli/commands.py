@@ -143,9 +143,9 @@ def sweep(
     network: Network = None,
     losses: Annotated[
         list[str] | None,
-        typer.Option("--loss", help="A loss; may be repeated. All eight by default.", autocompletion=_losses),
+        typer.Option("--loss", help="A loss. All eight by default.", autocompletion=_losses),
     ] = None,
-    seeds: Annotated[list[int] | None, typer.Option("--seed", min=0, help="May be repeated; 1 by default.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", min=0, help="A seed; 1 by default.")] = None,
     epochs: Epochs = None,
     validation_rows: Validation = None,
     reduction: Reduction = None,
@@ -236,7 +236,7 @@ def table(
 def claims(
     runs: Annotated[Path, typer.Argument(help="The folder that holds the cells' folders.")],
     pages: Annotated[
-        list[Path] | None, typer.Option("--page", help="A page whose marked numbers are replaced; may be repeated.")
+        list[Path] | None, typer.Option("--page", help="A page whose marked numbers are replaced.")
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -216,7 +216,7 @@ def _adapt_to_rows(
         labels = labels_of(calibrator, fit_rows, request.function)
         test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
     low, high, replicates = _share_intervals(log_p, weight, known, likeliest, n_fit, request.level, rng)
-    refused = "" if test is None or force else _refusal(test)
+    refused = "" if test is None or force else _refusal(test, _names(calibrator))
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
         adapted = calibrator
@@ -242,12 +242,15 @@ def _adapt_to_rows(
     return adapted, result
 
 
-def _refusal(test: LabelShiftTest) -> str:
+def _refusal(test: LabelShiftTest, classes: tuple[str, ...]) -> str:
     """Why the calibrator stays as it was; empty where label shift is not rejected."""
     if not test.rejects:
         return ""
+    why = f"p = {test.p_value:.3g}"
+    if test.gone is not None:
+        why = f"class {classes[test.gone]} would have no rows at all"
     return (
-        f"new class shares do not explain the new scores (p = {test.p_value:.3g}): something else has changed, and "
+        f"new class shares do not explain the new scores ({why}): something else has changed, and "
         "adapting could do harm. Label some rows, or say force=True."
     )
 

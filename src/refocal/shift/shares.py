@@ -106,7 +106,7 @@ def adapt(
         Fitted.
     rows : array, data frame or Predictions, optional
         New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at; weights say
-        how many rows each stands for.
+        how much each row counts, and all together are worth (Σ w)² / Σ w² rows.
     shares : sequence, mapping or Series, optional
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional

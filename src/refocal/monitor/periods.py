@@ -129,7 +129,7 @@ def _is_out_of_order(period: str) -> bool:
         r"\d{1,2}/\d{1,2}$|\d{1,2}\.\d{1,2}\.$|(?:1[3-9]|2\d|3[01])[.-](?:0[1-9]|1[0-2])$",  # 31/12, 1.2., 31-12
         rf"{prefix}(?:q|h|s|t|w|kw|cw|week|quarter|half)[ _-]*\d{{1,2}}[ ,_./-]+{year}",  # week 3, 2026
         rf"{prefix}(?:q|h|quarter|half)[ _-]*[1-4](?:{year}|[ _'/-]+\d{{2}}(?![0-9]))",  # Q12026, Q1-26
-        rf"{prefix}[1-4]{ending}[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",  # 1st half 26
+        rf"{prefix}[1-4]{ending}[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",  # 1st H 26
         rf"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+{year}",
     )
     if any(re.match(pattern, period, re.IGNORECASE) for pattern in patterns_at_start):

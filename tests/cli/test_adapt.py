@@ -61,7 +61,9 @@ def test_other_changes_are_refused(refocal, files, folder):
     assert "Not adapted" in out
     assert "add --force" in out
     assert not (folder / "n.json").exists()
-    assert refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json", "--force")[0] == 0
+    code, out, _ = refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json", "--force")
+    assert code == 0
+    assert "New shares do not explain the rows" in out
 
 
 def test_known_shares_need_no_rows(refocal, files):

@@ -19,7 +19,7 @@ from refocal.decide import (
     optimal_threshold,
     predictive_values,
 )
-from refocal.errors import InputError, ParameterError
+from refocal.errors import InputError, InputWarning, ParameterError
 from refocal.io import Predictions
 
 COSTS = np.array([[0.0, 2.0, 7.0, 1.5], [4.0, -1.0, 3.0, 1.5], [9.0, 9.0, 0.5, 1.5]])  # three classes, four actions
@@ -505,3 +505,13 @@ def test_numbers_of_rows_of_costs_beside_names_that_are_numbers_are_names():
     assert_allclose(made.expected_cost, expected.expected_cost)
     with pytest.raises(InputError, match="'0' in one of them only"):
         best_actions(scores, costs.set_axis([2, 0, 1]))
+
+
+@pytest.mark.parametrize("index", [["yes", "no"], [7, 5]])
+def test_names_of_costs_beside_classes_without_names_are_taken_in_their_order_with_a_warning(index):
+    costs = pd.DataFrame(cost_matrix(false_positive=1.0, false_negative=4.0), index=index)
+    text = f"rows of costs are called {index[0]}, {index[1]}, and taken in this order for classes without names"
+    with pytest.warns(InputWarning, match=text):
+        assert best_actions([0.1, 0.3], costs).action.tolist() == [0, 1]
+    with pytest.warns(InputWarning, match=text):
+        assert optimal_threshold(costs) == pytest.approx(0.2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refocal import AutoCalibration, TemperatureScaling
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, InputWarning, ParameterError
 from refocal.io import multiple_choice, option_log_p, stated_confidence
 
 TOKENS = {" A": math.log(0.5), "A.": math.log(0.1), "(B": math.log(0.25), "The": math.log(0.05)}
@@ -219,3 +219,11 @@ def test_stated_confidences_can_be_calibrated():
     calibrated = fitted.predict_proba(confidence)[:, 1]
     for value in (70, 90, 100):
         assert abs(calibrated[said == value].mean() - (0.2 + 0.5 * value / 100.0)) < 0.05
+
+
+def test_shares_among_percentages_are_what_they_say_with_a_warning():
+    answers = ["0.9", "Confidence: 95", 0.25, "1", "0", "0.5%"]
+    with pytest.warns(InputWarning, match="2 of 5 numbers lie between 0 and 1, and others above"):
+        found = stated_confidence(answers)
+    assert found.tolist() == pytest.approx([0.9, 0.95, 0.25, 0.01, 0.0, 0.005])
+    assert stated_confidence(answers, scale=100).tolist() == pytest.approx([0.009, 0.95, 0.0025, 0.01, 0.0, 0.005])

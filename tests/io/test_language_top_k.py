@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
-from refocal.errors import DataError, InputError, LabelError
+from refocal.errors import DataError, InputError, LabelError, ParameterError
 from refocal.io import Predictions, TopK, blocks, load_sample
 from refocal.maps import log_softmax
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
@@ -135,3 +135,17 @@ def test_a_temperature_is_found_within_the_best_classes_whatever_the_tail():
         TopK(given, indices, None, n_classes=1000).within()
     with pytest.raises(DataError, match=r"'indices' of TopK.within .*k = 1"):
         TopK(given[:5, :1], indices[:5, :1], labels[:5], n_classes=1000).within()
+
+
+def test_a_temperature_found_within_the_best_classes_calibrates_all_of_them():
+    given, indices = best(LOG_P, 5)
+    top = TopK(given, indices, SAMPLE.labels, n_classes=100, tail="uniform")
+    calibrator = TemperatureScaling().fit(top.within())
+    # The others share what is left evenly.
+    tail = np.log(1.0 - np.exp(given).sum(axis=1)) - np.log(95)
+    log_sum = np.logaddexp.reduce(given / calibrator.temperature_, axis=1)
+    log_sum = np.logaddexp(log_sum, tail / calibrator.temperature_ + np.log(95))
+    expected = given / calibrator.temperature_ - log_sum[:, None]
+    np.testing.assert_allclose(top.predict_log_proba(calibrator), expected, atol=1e-3)
+    with pytest.raises(ParameterError, match="fitted to all 100 classes, or a temperature fitted to"):
+        top.predict_log_proba(VectorScaling(strength=1.0).fit(top.within()))

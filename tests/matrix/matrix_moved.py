@@ -32,8 +32,8 @@ from matrix_measures import FEW_KINDS, brier_score
 
 from refocal import PredictionSets, TemperatureScaling, VennAbersCalibration, load
 from refocal.evaluate import Run, compare_many
+from refocal.io import Predictions, split
 from refocal.io import rows_of as blocks_of
-from refocal.io import split
 from refocal.metrics import METRICS
 from refocal.metrics import brier_score as metric_of_rows
 from refocal.monitor import backtest
@@ -212,14 +212,15 @@ def run_adapt(carried, folder):
 
 
 def want_adapt(reference):
-    """The same calibrator of logits on plain arrays, with each row as often as its weight says."""
+    """The same calibrator of logits on plain arrays with the same weights."""
     case = reference.case
     clean = rows_of(replace(case, scores="plain", is_weighted=False, positive=None, input="logits"))
     calibrator = TemperatureScaling(temperatures=(2.0,)).fit(
         clean.logits, np.arange(len(clean.logits)) % case.n_classes
     )
     logits = reference.logits[:, turn(case)]
-    adapted, found = adapt(calibrator, np.repeat(logits, reference.weight.astype(int), axis=0))
+    weight = None if reference.is_mean_of_all else reference.weight
+    adapted, found = adapt(calibrator, Predictions.from_logits(logits, reference.column, weight=weight))
     return {"shares": np.array(found.shares)[turn(case)], "p": plain(adapted.predict_proba(logits))[:, turn(case)]}
 
 

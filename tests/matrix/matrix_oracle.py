@@ -110,7 +110,7 @@ def is_plain(columns, labels, *, has_others=False, are_probabilities=False, mark
     """Whether columns of a table are plainly those of the classes, so that none need be named.
 
     They begin alike, or labels are their names and no column is left over but of whole numbers, or labels count all of
-    them. Sums of probabilities tell as well.
+    three or more: any two are counted by 0 and 1, also a score and an age. Sums of probabilities tell as well.
     """
     names = names_of(columns)
     if len(names) > len(columns) or are_probabilities:
@@ -125,4 +125,4 @@ def is_plain(columns, labels, *, has_others=False, are_probabilities=False, mark
     if len(numbers) > 1:
         return numbers == names.keys()
     counts = ({str(first + i) for i in range(len(columns))} for first in (0, 1))
-    return not has_others and keys in counts
+    return not has_others and len(columns) > 2 and keys in counts

@@ -12,7 +12,7 @@ import refocal.metrics as rm
 from refocal.errors import ParameterError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.inputs import read_probabilities
-from refocal.metrics.intervals import MeanSummary, share_interval, skewed_difference
+from refocal.metrics.intervals import MeanSummary, ShareSummary, share_interval, skewed_difference
 from refocal.metrics.inverted_error import _smoothed_gaps
 from refocal.metrics.record import BlockSums
 from refocal.metrics.smooth import _kernel
@@ -350,3 +350,35 @@ def test_differences_of_skewed_losses_cover():
     assert missed_by_student > 0.075 * n_samples
     assert missed.sum() < 0.065 * n_samples
     assert missed.max() < 0.05 * n_samples
+
+
+def test_a_share_is_of_no_more_rows_than_there_are_effectively():
+    """Events of small weights alone were seen: those of large ones are as rare as a row of these."""
+    weight = np.repeat([0.1, 1.0], [50, 50])
+    happened = np.zeros(100)
+    happened[:3] = 1.0
+    n_effective = weight.sum() ** 2 / (weight @ weight)
+    share = 0.3 / weight.sum()
+    interval = ShareSummary.of(happened, weight).interval()
+    assert interval.value == pytest.approx(share)
+    expected = share_interval(share, n_effective, 0.95, int(n_effective))
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    plain = ShareSummary.of(happened, None).interval()
+    of_rows = share_interval(0.03, 100, 0.95)
+    assert (plain.low, plain.high) == pytest.approx((of_rows.low, of_rows.high))
+
+
+@pytest.mark.parametrize("name", ["ks_calibration_error", "smooth_ece"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_upper_end_of_an_error_without_bins_is_not_that_of_any_model(name, weighted):
+    """The noise of cells of two rows was taken for true gaps, and no model was off too far: the end was 0.5."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        p = 1.0 / (1.0 + np.exp(-rng.normal(0.0, 1.5, 400)))
+        y = (rng.random(400) < p).astype(int)
+        weight = rng.uniform(0.1, 3.0, 400) if weighted else None
+        interval = rm.bootstrap_interval(name, y, p, sample_weight=weight)
+        # Kolmogorov: the cumulative sum of residuals of variance p (1 - p) stays below 1.36 standard errors.
+        weights = np.ones(400) if weight is None else weight
+        error = np.sqrt(np.sum(weights**2 * p * (1.0 - p))) / weights.sum()
+        assert interval.high < interval.value + 2.0 * 1.36 * error

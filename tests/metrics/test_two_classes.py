@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 from sklearn import metrics as sk
 
 from refocal.errors import LabelError, ShapeError
@@ -144,3 +145,17 @@ def test_what_is_not_of_two_classes_is_refused():
         with pytest.raises(LabelError, match=r"of both classes, with weight. Got a rate of class 1 of 1"):
             metric([1, 1, 0], [0.2, 0.3, 0.4], sample_weight=[1, 1, 0])
     assert mean_bias([1, 1], [0.5, 1.0]) == -0.25
+
+
+def test_rows_of_unequal_weights_have_students_t_of_as_many_rows_as_they_are_effectively():
+    rng = np.random.default_rng(0)
+    p = rng.random(60)
+    y = (rng.random(60) < p).astype(int)
+    weight = np.exp(rng.normal(size=60))
+    interval = bootstrap_interval("brier_skill", y, p, sample_weight=weight)
+    n_effective = int(weight.sum() ** 2 / (weight @ weight))
+    assert n_effective < 40
+    margin = student.ppf(0.975, n_effective - 1) * interval.standard_error
+    assert (interval.low, interval.high) == pytest.approx((interval.value - margin, interval.value + margin))
+    equal = bootstrap_interval("brier_skill", y, p, sample_weight=np.full(60, 2.0))
+    assert equal.high - equal.value == pytest.approx(1.959963985 * equal.standard_error)

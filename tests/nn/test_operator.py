@@ -69,6 +69,58 @@ def test_changed_buffers_are_used():
     torch.testing.assert_close(calibrate(x, other._values(), other._structure), x.log_softmax(1))
 
 
+def through_fused_optimiser(value):
+    value.requires_grad_(True)
+    value.grad = torch.full_like(value, -3.0)
+    torch.optim.SGD([value], lr=1.0, fused=True).step()
+    value.requires_grad_(False)
+
+
+CHANGES = {
+    "in place": lambda value: value.fill_(4.0),
+    "data": lambda value: value.data.fill_(4.0),
+    "other data": lambda value: setattr(value, "data", torch.tensor(4.0)),
+    "array": lambda value: np.copyto(value.numpy(), np.float32(4.0)),
+    "fused optimiser": through_fused_optimiser,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_buffers_are_used_however_they_were_changed(change):
+    layer = CalibrationLayer(Temperature(1.0))
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(layer(x), x.log_softmax(1))
+    CHANGES[change](layer.temperature)
+    torch.testing.assert_close(layer(x), (x / 4.0).log_softmax(1))
+    torch.testing.assert_close(calibrate(x, layer._values(), layer._structure), (x / 4.0).log_softmax(1))
+
+
+def test_a_checkpoint_that_is_loaded_in_inference_mode_is_used():
+    x = torch.randn(5, 3)
+    with torch.inference_mode():
+        layer = CalibrationLayer(Temperature(1.0))
+        layer(x)
+        layer.load_state_dict(CalibrationLayer(Temperature(4.0)).state_dict())
+        torch.testing.assert_close(layer(x), (x / 4.0).log_softmax(1))
+
+
+def test_a_thread_never_sees_the_values_of_before(monkeypatch):
+    host = HostChain(Chain((Temperature(1.0),)))
+    values = [torch.tensor(4.0)]
+    with_parameters = Chain.with_parameters
+    seen = []
+
+    def interrupted(chain, replace):
+        if not seen:
+            seen.append(None)
+            seen.append(host.of(values).steps[0].temperature)  # another thread, in the middle of this one
+        return with_parameters(chain, replace)
+
+    monkeypatch.setattr(Chain, "with_parameters", interrupted)
+    assert host.of(values).steps[0].temperature == 4.0
+    assert seen[1] == 4.0
+
+
 def test_the_structure_has_no_values():
     chain = fitted(KINDS["auto"]).chain_
     text = structure_of(chain)

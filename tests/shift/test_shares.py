@@ -180,6 +180,22 @@ def test_other_changes_are_refused_and_label_shift_is_not(fitted):
     assert (forced is calibrator, result.refused, result.label_shift.rejects) == (False, "", True)
 
 
+def test_a_class_of_two_that_would_be_gone_is_named_in_the_refusal():
+    rng = np.random.default_rng(7)
+    log_odds = rng.normal(0.0, 0.5, 3000)
+    happened = rng.random(3000) < 1.0 / (1.0 + np.exp(-log_odds))
+    logits = np.stack([np.zeros(3000), log_odds], axis=1)
+    names = np.where(happened, "late", "in time")
+    known = Predictions.from_logits(logits, happened.astype(int), class_names=["in time", "late"])
+    calibrator = TemperatureScaling().fit(logits, names)
+    moved = np.stack([np.zeros(200), rng.normal(0.3, 0.5, 200)], axis=1)
+    with pytest.warns(InputWarning, match="class in time would have no rows at all"):
+        unchanged, result = calibrator.adapt(moved, fit_rows=known)
+    assert unchanged is calibrator
+    assert result.label_shift.gone == 0
+    assert result.to_dict()["label_shift"]["gone"] == 0
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_intervals_cover_the_shares_and_the_accuracy(fitted):

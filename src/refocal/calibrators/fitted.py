@@ -104,7 +104,7 @@ def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
     # Of more rows every so many are taken: a report must not take longer than the fit.
     most_rows = 10_000
     most_numbers = 300_000
-    numbers_at_once = 30_000
+    numbers_at_once = 100_000
     if block.counts is not None or block.label_of_row is not None:
         return None
     stride = math.ceil(max(block.n_rows / most_rows, block.n_rows * block.n_classes / most_numbers))

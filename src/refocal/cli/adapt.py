@@ -78,7 +78,8 @@ def adapt(
     if found.evidence is not None and found.evidence.weight == 0.0 and not found.refused:
         say(refocal.report.details.no_evidence_sentence(found.evidence))
     if found.label_shift is not None and not found.refused:
-        say(f"New shares explain the rows (p = {found.label_shift.p_value:.2g}).")
+        explain = "do not explain" if found.label_shift.rejects else "explain"
+        say(f"New shares {explain} the rows (p = {found.label_shift.p_value:.2g}).")
     elif rows is not None and fit_rows is None:
         say("Whether new shares explain the rows was not tested: name the rows of the fit with --fit-rows.")
     if found.refused:

@@ -9,11 +9,11 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_finite, check_number
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import InputWarning, ParameterError, ShapeError, warn
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import number_keys, order_of_numbers
+from refocal.rows.labels import listed, number_keys, order_of_numbers
 from refocal.rows.scores import column_names
 
 __all__ = ["abstention_interval", "cost_matrix", "optimal_threshold"]
@@ -63,11 +63,12 @@ def abstention_interval(costs: Any, abstain: float) -> tuple[float, float]:
     (0.2, 0.2)
     """
     function = "abstention_interval"
-    threshold = optimal_threshold(costs)
+    table = check_costs(costs, 2, function)
+    threshold = optimal_threshold(table)
     price = check_number(abstain, "abstain", function)
     low = 0.0
     high = 1.0
-    for at_0, at_1 in check_costs(costs, 2, function).T.tolist():  # the cost of a decision as p goes from 0 to 1
+    for at_0, at_1 in table.T.tolist():  # the cost of a decision as p goes from 0 to 1
         if at_0 == at_1:
             if price >= at_0:  # this decision never costs more: the interval is empty
                 high = low
@@ -108,7 +109,8 @@ def _order_of_rows(
     """The positions of the classes among the rows of a data frame of costs; None where these are in their order.
 
     Rows are called as labels are, however numbers are stored: by the names of the classes, or by their numbers from 0
-    on. The numbers 0, 1, … that a data frame has by itself, and words beside classes without names, say nothing.
+    on. The numbers 0, 1, … that a data frame has by itself say nothing; other names that are none of the classes, or
+    stand beside classes without names, are taken in their order, with a warning.
     """
     if _are_counted(index, n_classes):
         return None
@@ -121,7 +123,11 @@ def _order_of_rows(
     if in_order is not None and len(in_order) == n_classes:
         return in_order
     is_named = has_names or index.dtype.kind not in "iu"
-    return column_order([str(name) for name in index], class_names, function) if is_named else None
+    if is_named and class_names is not None:
+        return column_order([str(name) for name in index], class_names, function)
+    classes = "classes without names" if class_names is None else f"the classes {listed(class_names)}"
+    warn(f"{function}: rows of costs are called {listed(index)}, and taken in this order for {classes}.", InputWarning)
+    return None
 
 
 def _are_counted(names: Any, n_names: int) -> bool:

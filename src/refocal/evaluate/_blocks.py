@@ -149,8 +149,7 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             elif metric.summary is None and metric.terms is not None:
                 summary = _summed_mean(value, influence, metric.range, total, i, third_moments[name])
             else:
-                n_units = _n_units_of_shares(total) if metric.terms is not None else total.n_clusters
-                summary = InfluenceSummary(value.value, influence, metric.range, value.form, n_units)
+                summary = InfluenceSummary(value.value, influence, metric.range, value.form, _n_units(total))
             measured[name][i] = value._replace(summary=summary)
     return measured
 
@@ -202,7 +201,7 @@ def _summed_mean(
     )
 
 
-def _n_units_of_shares(total: Sums) -> int | None:
+def _n_units(total: Sums) -> int | None:
     """What `number_of` is in memory: of clusters, or of rows of unequal weights, effectively."""
     if total.n_clusters is not None:
         return total.n_clusters

@@ -12,7 +12,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_number
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, InputWarning, ParameterError, warn
 
 # What words of probability mean to readers: round numbers near the medians of published surveys of such words. A
 # calibrator behind them needs their order alone. Longer phrases are looked for first.
@@ -163,7 +163,8 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
 
     Percentages and fractions ("85 %", "8/10", "8 of 10") are what they say, and "50/50" is 0.5. Other numbers are
     divided by the end of the scale that the answer names ("on a scale of 1 to 10"), else by `scale`, the number that
-    means certain: by default 1 if no answer has a larger one, else 100. Of "80-90" the lower end counts, and a
+    means certain: by default 1 if no answer has a larger one, else 100, except that a number between 0 and 1 is what
+    it says even there, with a warning. Of "80-90" the lower end counts, and a
     comma may be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in
     the same clause ("not very likely", "not 100% sure") are not read. Of several numbers the one right after
     "confidence", "probability" or "certainty" counts; else a percentage right before such a word or "sure"; else
@@ -188,9 +189,14 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
             stated.append(_number_in(texts[-1]))
     bare = [value for value, whole in stated if whole is None and not math.isnan(value)]
     usual = 100.0 if any(value > 1.0 for value in bare) else 1.0
+    n_shares = sum(0.0 < value < 1.0 for value in bare)
+    if scale is None and usual > 1.0 and n_shares:
+        text = f"{n_shares:,} of {len(bare):,} numbers lie between 0 and 1, and others above: the former are taken for"
+        warn(f"stated_confidence: {text} shares, the latter for percentages; scale= says otherwise.", InputWarning)
     confidences = []
     for text, (value, whole) in zip(texts, stated, strict=True):
-        confidence = value / (whole or scale or usual)
+        is_share = scale is None and 0.0 < value < 1.0
+        confidence = value / (whole or scale or (1.0 if is_share else usual))
         if math.isnan(value):
             confidence = _word_in(text)
         confidences.append(confidence if 0.0 <= confidence <= 1.0 else math.nan)

@@ -21,9 +21,10 @@ from refocal._validation import (
     whole_numbers,
 )
 from refocal.calibrators import Calibrator
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
 from refocal.io.answers import response_tokens
 from refocal.io.tables import JsonTable
+from refocal.maps import Chain, Temperature
 from refocal.rows import Predictions
 
 LineT = TypeVar("LineT")
@@ -155,12 +156,17 @@ class TopK:
     def predict_log_proba(self, calibrator: Calibrator) -> Vector:
         """The calibrated log-probabilities of the classes that were given, (N, k).
 
-        The labels, and what is known of them, have no say: they are not known of new rows.
+        The labels, and what is known of them, have no say: they are not known of new rows. A temperature that was
+        fitted to `within()`, whose rows have k classes, is that of all classes.
         """
         unlabelled = TopK(self.log_p, self.indices, None, self.n_classes, tail=self.tail)
+        predict: Callable[[Any], Any] = calibrator.predict_log_proba
+        is_fitted_within = getattr(calibrator, "n_features_in_", None) == self.log_p.shape[1]
+        if is_fitted_within:
+            predict = _temperature_of(calibrator, self.n_classes).log_probabilities
         parts = []
         for rows in row_blocks(len(self), self.n_classes, entries=ENTRIES):
-            log_p = np.asarray(calibrator.predict_log_proba(unlabelled.whole(rows)))
+            log_p = np.asarray(predict(unlabelled.whole(rows)))
             parts.append(np.take_along_axis(log_p, self.indices[rows], axis=1).astype(np.float64))
         return np.concatenate(parts)
 
@@ -212,6 +218,16 @@ class TopK:
                 left = max(mass[i] - np.exp(given), LEAST_MASS) / (mass[i] - np.exp(found[i, labels[i]]))
                 found[i] += np.log(left)
                 found[i, labels[i]] = given
+
+
+def _temperature_of(calibrator: Calibrator, n_classes: int) -> Chain:
+    """The chain of a calibrator that was fitted within the k best classes, which may be of a temperature alone."""
+    chain = calibrator.chain_
+    if all(isinstance(step, Temperature) for step in chain.steps):
+        return chain
+    expected = f"fitted to all {n_classes} classes, or a temperature fitted to within()"
+    got = f"{type(calibrator).__name__} of {calibrator.n_features_in_} classes"
+    raise ParameterError("calibrator", f"{NAME}.predict_log_proba", expected=expected, got=got)
 
 
 def _numbers_of(row: Any, argument: str, function: str) -> Vector:

@@ -219,7 +219,7 @@ def _inverted(metric: MetricRows, n_draws: int, seed: int, options: dict[str, An
         expected = f"left out for the {metric.record.label}, whose interval is for independent rows"
         raise ParameterError("clusters", function, expected=expected, got="clusters")
     shape = bins_of(metric.rows, n_bins=8)  # whose gaps show where the model is off
-    return InvertedError(metric.value, model, shape, n_draws, seed, noise_of_clusters(model, metric.rows))
+    return InvertedError(metric.value, model, shape, n_draws, seed, noise_of_clusters(model, metric.rows, shape))
 
 
 def resample(

@@ -14,11 +14,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
-    Flags,
     Matrix,
     Vector,
     as_floating,
@@ -34,9 +32,8 @@ from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number,
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
-from refocal.rows.gate import in_order_of_numbers, names_of_columns
+from refocal.rows.gate import Arguments, in_order_of_numbers, names_of_columns, rows_that_count
 from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
-from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import as_scores, column_names
 
@@ -240,8 +237,8 @@ def read(
     weights = None if weight is None else check_weight(weight, shape, function)
     raw = raw._replace(values=raw.values.reshape(-1))
     numbers = None if clusters is None else as_clusters(_flat(clusters, shape), len(raw.values), function).numbers
-    kept = _rows_that_count(raw.values, weights, ignored, of_labels, function)
-    if not kept.all():
+    kept = rows_that_count(raw, weights, ignored, Arguments(argument, of_labels), function)
+    if kept is not None:
         raw = raw._replace(values=raw.values[kept])
         rows = rows[in_library_of(rows, kept)]
         weights = None if weights is None else weights[kept]
@@ -265,7 +262,7 @@ def read(
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
     predictions = probability_rows(resolved.numbers, rows, weights, clusters=numbers)
-    if not kept.all():
+    if kept is not None:
         predictions = replace(predictions, row_numbers=np.flatnonzero(kept))
     if names is not None:
         named = replace(predictions, class_names=tuple(str(name) for name in names), label_map=resolved.label_map)
@@ -300,22 +297,6 @@ def _flat_rows(array: Array, labels: Array, argument: str, of_labels: str, funct
     check_shape(labels, shape[:-1], of_labels, function, ", one label for each row")
     rows: Matrix = array.reshape(-1, shape[-1])
     return rows
-
-
-def _rows_that_count(
-    labels: NDArray[Any], weights: Vector | None, ignored: IgnoreIndex, of_labels: str, function: str
-) -> Flags:
-    """Which rows have a label, and a weight above 0."""
-    kept = np.ones(len(labels), dtype=bool)
-    if check_marks(ignored, function):
-        kept = labelled_rows(labels, ignored, of_labels, function)
-    if weights is None or (weights > 0.0).all():
-        return kept
-    kept = kept & (weights > 0.0)
-    if not kept.any():
-        expected = "above 0 for at least one row that has a label"
-        raise DataError("sample_weight", function, expected=expected, got="none")
-    return kept
 
 
 def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:

@@ -223,6 +223,7 @@ class InfluenceSummary:
     form: IntervalForm | None = None
     """How the variance becomes an interval, where that is not the normal one."""
     n_clusters: int | None = None
+    """The number of clusters, or of rows of unequal weights, effectively, which Student's t takes."""
 
     @property
     def variance(self) -> float:
@@ -267,9 +268,9 @@ def effective_rows(weight: Vector) -> float:
 def share_ends(
     n_rows: float, value: float, variance: float, level: float, n_clusters: int | None = None
 ) -> tuple[float, float]:
-    """Wilson's interval of a share of rows, `n_rows` of them effectively where its variance is 0."""
+    """Wilson's interval of a share of rows, of at most `n_rows` effectively, as `ShareSummary` has it."""
     of_row = value * (1.0 - value)
-    size = of_row / variance if variance > 0.0 and of_row > 0.0 else n_rows
+    size = min(of_row / variance, n_rows) if variance > 0.0 and of_row > 0.0 else n_rows
     interval = share_interval(value, size, level, n_clusters)
     return interval.low, interval.high
 
@@ -392,6 +393,10 @@ class ShareSummary(InfluenceSummary):
         size = float(cell.size_at(cell.rate)[0])
         influence = influences_of_units(np.asarray(happened, dtype=np.float64), weight, clusters)
         variance = float(np.sum(np.square(influence)))
+        if weight is not None:
+            # A handful of events of small weights, or none of large ones, looks as if it were of more rows than there
+            # are effectively (Korn & Graubard 1998 have no more rows than were sampled).
+            size = min(size, effective_rows(weight))
         # Clusters that all have the same share show no variance, and say nothing about the size.
         if (clusters is not None or not has_equal_weights(cell)) and 0.0 < share < 1.0 and variance > 0.0:
             size = min(size, share * (1.0 - share) / variance)

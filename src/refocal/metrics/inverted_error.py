@@ -45,15 +45,14 @@ class ErrorModel(NamedTuple):
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
 
-    def slopes(self) -> tuple[Vector, Vector]:
-        """How a row moves the error: the slope κ and the rest of its influence in each cell.
+    def slopes(self, gap: Vector) -> tuple[Vector, Vector]:
+        """How a row moves the error at some gaps: the slope κ and the rest of its influence in each cell.
 
         The statistic T is homogeneous in the gaps g_b: with its slopes κ_b = ∂T/∂g_b over the shares s_b of the cells,
         T = Σ s_b κ_b g_b, and a row of weight w in cell b moves it by w / Σw times κ_b (c - y - g_b), which is the
         noise of outcomes, plus power · (κ_b g_b - T): a sample may have more rows of cells with large gaps than the
         population.
         """
-        gap = self.cells.gap / self.cells.weight
         step = 1e-4 * max(float(np.abs(gap).max()), 1e-9)
         moves = step * np.eye(len(gap))
         difference = np.asarray(self.statistic(gap + moves) - self.statistic(gap - moves))
@@ -61,14 +60,23 @@ class ErrorModel(NamedTuple):
         value = float(self.cells.share @ (slope * gap))
         return slope, self.power * (slope * gap - value)
 
-    def further_variance(self) -> float:
-        """The variance of the error, to the first order, beyond that of outcomes in their cells.
+    def gaps_beyond_noise(self, shape: Bins) -> Vector:
+        """The gaps of the cells, or those of the bins of `shape`, smoothed, where cells are much smaller than these.
+
+        The gap of a cell of a few rows is noise, whose square would be taken for how much true gaps differ.
+        """
+        if len(self.cells.weight) > 2 * len(shape.weight) and self.seen is None:
+            return _smoothed_gaps(shape, self.cells)
+        return np.asarray(self.cells.gap / self.cells.weight)
+
+    def further_variance(self, gap: Vector) -> float:
+        """The variance of the error at some gaps, to the first order, beyond that of outcomes in their cells.
 
         Of plain rows it is small. Where weights depend on the label, rows that missed weigh more or less than those
         that did not, and it is not.
         """
         cells = self.cells
-        slope, rest = self.slopes()
+        slope, rest = self.slopes(gap)
         # The rows of a cell count as of its mean confidence: c - y - g is rate - y.
         noise_of_zero = slope * cells.rate
         noise_of_one = noise_of_zero - slope
@@ -78,7 +86,7 @@ class ErrorModel(NamedTuple):
         of_ones = cells.squared_correct @ squares_of_one
         return max(float(of_zeros + of_ones), 0.0) / float(cells.weight.sum()) ** 2
 
-    def covariance_of_clusters(self, rows: Predictions) -> Vector:
+    def covariance_of_clusters(self, rows: Predictions, shape: Bins) -> Vector:
         """The covariance of the gaps of the cells and, in the last place, of the rest of the error, by clusters.
 
         (cells + 1, cells + 1): m / (m - 1) Σ_u d_u d_uᵀ, where d_u sums over the rows of a cluster what they add to
@@ -93,7 +101,7 @@ class ErrorModel(NamedTuple):
         p, happened = rows.confidence()
         cell = np.empty(len(p), dtype=np.int64)
         cell[np.argsort(p, kind="stable")] = np.repeat(np.arange(n_cells), cells.count)
-        _, rest = self.slopes()
+        _, rest = self.slopes(self.gaps_beyond_noise(shape))
         gap = cells.gap / cells.weight
         of_gap = rows.weights * (p - happened - gap[cell]) / cells.weight[cell]
         of_rest = rows.weights * rest[cell] / cells.weight.sum()
@@ -107,8 +115,8 @@ class ErrorModel(NamedTuple):
     def covariance_of_sums(self, residual: Vector, weight: Vector) -> Vector:
         """The same from Σ w (c - y) and Σ w of each cluster in each cell, (cells, clusters)."""
         cells = self.cells
-        _, rest = self.slopes()
         gap = cells.gap / cells.weight
+        _, rest = self.slopes(gap)
         of_gap = (residual - gap[:, None] * weight) / cells.weight[:, None]
         of_rest = rest @ weight / cells.weight.sum()
         of_units = np.concatenate([of_gap, of_rest[None]])
@@ -186,17 +194,18 @@ class InvertedError:
             own_variance = np.maximum(variance - shared_variance, 0.0)
             return statistic(gap + shared_noise + np.sqrt(own_variance) * noise)
 
+        gap_beyond_noise = self.model.gaps_beyond_noise(self.shape)
         if self.clusters is None:
             if self.model.total_variance is None:
-                further_variance = self.model.further_variance()
+                further_variance = self.model.further_variance(gap_beyond_noise)
             else:
                 # The rest is what the replicates lack, not what the cells lack: noise of a gap near 0 moves |gap| less.
                 of_outcomes = float(np.var(replicates_of_outcomes(true_gaps(seen, 1.0))))
                 further_variance = max(self.model.total_variance - of_outcomes, 0.0)
             further_noise = math.sqrt(further_variance) * further_noise
         scale = population if self.model.further_scale is None else self.model.further_scale
-        raw_error = float(scale(cells.gap / cells.weight))
-        relative_noise = further_noise / raw_error if raw_error > 0.0 else np.zeros(self.n_draws)
+        error = float(scale(gap_beyond_noise))
+        relative_noise = further_noise / error if error > 0.0 else np.zeros(self.n_draws)
 
         def replicates(direction: Vector, t: float) -> Any:
             gap = true_gaps(direction, t)
@@ -227,10 +236,10 @@ class InvertedError:
         )
 
 
-def noise_of_clusters(model: ErrorModel, rows: Predictions) -> ClusterNoise | None:
+def noise_of_clusters(model: ErrorModel, rows: Predictions, shape: Bins) -> ClusterNoise | None:
     """The noise that clusters of rows have in common; None without clusters."""
     n_clusters = number_of(rows.clusters)
-    return None if n_clusters is None else ClusterNoise(model.covariance_of_clusters(rows), n_clusters)
+    return None if n_clusters is None else ClusterNoise(model.covariance_of_clusters(rows, shape), n_clusters)
 
 
 def _crossing(share_below: Callable[[float], float], share: float) -> float:

@@ -58,7 +58,7 @@ class SquaredSummary:
     def of(cls, rows: Predictions, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
         """The error of rows in memory."""
         squares = gap_squares(rows, n_bins, function)
-        noise = noise_of_clusters(debiased_model(squares.bins), rows)
+        noise = noise_of_clusters(debiased_model(squares.bins), rows, squares.bins)
         return cls(squares.value, standard_error(squares), squares.bins, squares, noise)
 
     @classmethod

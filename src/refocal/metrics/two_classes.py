@@ -427,7 +427,7 @@ def summary_of(
         influence=influences_of_units(influence, rows.weight, rows.clusters),
         limits=limits,
         form=metric.form,
-        n_clusters=number_of(rows.clusters),
+        n_clusters=number_of(rows.clusters, rows.weight),
     )
 
 

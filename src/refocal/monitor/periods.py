@@ -28,7 +28,7 @@ _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday"
 
 # Months in other languages, whose order is not known here; short forms that are other words in English are left out.
 _OTHER_MONTHS = (
-    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "
+    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "  # codespell:ignore
     "janvier février fevrier fév mars avril avr juin juillet juil août aout septembre octobre novembre décembre déc "
     "enero febrero marzo abril abr mayo junio julio agosto septiembre octubre noviembre diciembre "
     "gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre "
@@ -123,12 +123,13 @@ def _is_out_of_order(period: str) -> bool:
     """
     year = r"(?:19|20)\d{2}(?![0-9])"
     prefix = r"(?:[a-z]+[ _-]+)?"
+    ending = r"(?:st|nd|rd|th|[.])?"  # codespell:ignore nd
     patterns_at_start = (
         r"\d{1,2}/\d{1,2}/\d{2}(?![0-9])|\d\d([.-])\d\d\1\d\d(?![0-9.-])",  # 31.12.25
         r"\d{1,2}/\d{1,2}$|\d{1,2}\.\d{1,2}\.$|(?:1[3-9]|2\d|3[01])[.-](?:0[1-9]|1[0-2])$",  # 31/12, 1.2., 31-12
         rf"{prefix}(?:q|h|s|t|w|kw|cw|week|quarter|half)[ _-]*\d{{1,2}}[ ,_./-]+{year}",  # week 3, 2026
         rf"{prefix}(?:q|h|quarter|half)[ _-]*[1-4](?:{year}|[ _'/-]+\d{{2}}(?![0-9]))",  # Q12026, Q1-26
-        rf"{prefix}[1-4](?:st|nd|rd|th|[.])?[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",
+        rf"{prefix}[1-4]{ending}[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",  # 1st H 26
         rf"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+{year}",
     )
     if any(re.match(pattern, period, re.IGNORECASE) for pattern in patterns_at_start):

@@ -7,9 +7,9 @@ kernels of the engines compute it, on the CPU and on a GPU, as they do outside o
 from __future__ import annotations
 
 import json
-import operator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import array_api_compat.torch as xp
 import numpy as np
@@ -34,20 +34,64 @@ class HostChain:
 
     def __init__(self, chain: Chain) -> None:
         self._structure = chain
-        self._chain = chain
-        self._tensors: list[Tensor] = []
-        self._versions: list[int] = []
+        self._fetched: _Fetched | None = None
 
     def of(self, tensors: list[Tensor]) -> Chain:
         """The chain with these values in place of its numbers and arrays, in the order of `Chain.parameters`."""
-        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        same = len(self._tensors) == len(tensors) and all(map(operator.is_, self._tensors, tensors))
-        if not same or versions != self._versions:
-            values = iter([np.asarray(tensor.double().cpu())[()] for tensor in tensors])
-            self._tensors = list(tensors)
-            self._versions = versions
-            self._chain = self._structure.with_parameters(lambda _: next(values))
-        return self._chain
+        fetched = self._fetched
+        if fetched is None or not fetched.is_of(tensors):
+            fetched = _Fetched.of(self._structure, tensors)
+            # One assignment of all that belongs together: another thread never sees half of it.
+            self._fetched = fetched
+        return fetched.chain
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """The values that tensors had when a chain was made of them."""
+
+    tensors: list[Tensor]
+    versions: list[int]
+    values: list[Tensor]
+    """Copies of the tensors on the CPU."""
+    chain: Chain
+
+    @classmethod
+    def of(cls, structure: Chain, tensors: list[Tensor]) -> Self:
+        """The chain with the values that the tensors have now."""
+        versions = [_version_of(tensor) for tensor in tensors]
+        values = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+        numbers = iter([np.asarray(value.double())[()] for value in values])
+        return cls(list(tensors), versions, values, structure.with_parameters(lambda _: next(numbers)))
+
+    def is_of(self, tensors: list[Tensor]) -> bool:
+        """Whether these are the same tensors with the same values."""
+        if len(self.tensors) != len(tensors):
+            return False
+        return all(map(self._is_same, range(len(tensors)), tensors))
+
+    def _is_same(self, i: int, tensor: Tensor) -> bool:
+        """Whether a tensor has the value that was fetched.
+
+        On the CPU values are compared: a version does not count what is written through `.data`, a view of NumPy, by a
+        fused optimiser or in inference mode. On a GPU that would wait for all that runs there, so that the version
+        decides, except of tensors that have none or that an optimiser may change.
+        """
+        if tensor is not self.tensors[i]:
+            return False
+        if tensor.device.type == "cpu":
+            value = self.values[i]
+            return tensor.dtype == value.dtype and torch.equal(tensor.detach(), value)
+        return self.versions[i] != _UNKNOWN and _version_of(tensor) == self.versions[i]
+
+
+_UNKNOWN = -1
+"""The version of a tensor whose changes are not all counted."""
+
+
+def _version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed, as far as torch counts it."""
+    return _UNKNOWN if tensor.is_inference() or tensor.requires_grad else tensor._version
 
 
 def structure_of(chain: Chain) -> str:

@@ -291,7 +291,7 @@ def aligned(
     weights = None if weight is None else check_weight(weight, shape, function, names.weight)
     if raw.values.ndim != 1:
         raw = raw._replace(values=namespace(raw.values).reshape(raw.values, (-1,)))
-    kept = _kept(raw, weights, ignore_index, names, function)
+    kept = rows_that_count(raw, weights, ignore_index, names, function)
     if kept is None:
         return Aligned(scores, raw, weights, columns, None)
     if weights is not None:
@@ -326,7 +326,7 @@ def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, n
         raise ShapeError(names.labels, function, expected=expected, got=f"shape {shape}")
 
 
-def _kept(
+def rows_that_count(
     raw: RawLabels, weights: Vector | None, ignore_index: IgnoreIndex, names: Arguments, function: str
 ) -> Flags | None:
     """Which rows have a say: those with a label and a weight above 0; None if all have."""

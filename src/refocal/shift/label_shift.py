@@ -6,6 +6,15 @@ compared by the means of Legendre polynomials of u (Neyman's smooth test):
 
     T = Σ_j (mean of φ_j over new rows - weighted mean of φ_j over labelled rows)² / variance of that difference.
 
+Two classes have one score, which other rows move much as other shares do. T is then directed at such rows too: if they
+come from elsewhere, the log-odds z of the labelled rows have about the density exp(θ z), up to a factor, in the new
+ones, and the log-likelihood of that less that of new shares,
+
+    Λ = max_θ N (θ mean z - log mean_labelled exp(θ z)) - Σ log Σ_k p_k π_k/π⁰_k,
+
+is large; 2 max(0, Λ - mean)² / variance is added. And shares are no explanation that have no row of a class left, which
+the calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
+
 The distribution of T is by a bootstrap: new rows are drawn from the labelled rows with the class shares π, the labelled
 rows with replacement, and the shares are estimated again each time. Both samples are drawn from the same rows, as in
 any two-sample bootstrap: with halves of them, which differ by chance, the test would miss what it should find.
@@ -20,7 +29,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from refocal._arrays import Indices, Matrix, Vector
-from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares
+from refocal.shift.likelihood import TOLERANCE_OF_REPLICATES, effective_weight, likely_shares, share_evidence
 
 N_DRAWS = 199
 # Rows beyond this, of either sample, are left out at random: more of them find differences that do not matter.
@@ -38,7 +47,9 @@ class LabelShiftTest:
     n_features: int
     """How many differences there are."""
     rejects: bool
-    """Whether something else than the class shares has changed, at a level of 4 %."""
+    """Whether something else than the class shares has changed, at a level of 4 %, or a class would be gone."""
+    gone: int | None = None
+    """The column of a class of two that would have no rows at all, where its probabilities say otherwise."""
 
 
 def label_shift_test(
@@ -71,6 +82,8 @@ def label_shift_test(
     prior_rows = 0.02
     # Label shift is rejected where the p-value is below this: of 100 adaptations that fit, about 4 are refused.
     level_of_test = 0.04
+    # The weight of Λ in the statistic of two classes, beside four differences of weight 1.
+    weight_of_tilt = 2.0
     n_reference = len(reference)
     n_new = len(p)
     weight_known = np.ones(n_reference) if weight_known is None else weight_known / weight_known.mean()
@@ -94,15 +107,20 @@ def label_shift_test(
     features = _features(reference, weight_known * (shares / shares_known)[labels], shares)
     features_known = features(reference)
     features_new = features(p)
+    log_odds_known = _log_odds(reference)
 
-    def difference(mean_new: Vector, p_new: Matrix, count_new: Vector, count_known: Vector) -> Vector:
-        """Of the means, with the shares that these new rows and these counts of labelled rows have."""
+    def compare(mean_new: Vector, p_new: Matrix, count_new: Vector, count_known: Vector) -> tuple[Vector, float]:
+        """The differences of the means and Λ, with the shares of these new rows and counts of labelled rows."""
         old = _means_of(reference, count_known)
         own = likely_shares(p_new, old, count_new, shares, TOLERANCE_OF_REPLICATES, prior)
         weight = count_known * (own / _shares_of(labels, count_known, n_classes))[labels]
-        return np.asarray(mean_new - weight @ features_known / weight.sum())
+        difference = np.asarray(mean_new - weight @ features_known / weight.sum())
+        if n_classes > 2:
+            return difference, 0.0
+        gain_of_tilt = _gain_of_tilt(_log_odds(p_new), count_new, log_odds_known, count_known)
+        return difference, gain_of_tilt - float(count_new @ np.log(p_new @ (own / old)))
 
-    observed = difference(weight_new @ features_new / weight_new.sum(), p, weight_new, weight_known)
+    observed, observed_tilt = compare(weight_new @ features_new / weight_new.sum(), p, weight_new, weight_known)
     members = [np.flatnonzero(labels == k) for k in range(n_classes)]
     # Within a class rows are drawn by their weights; None where these are equal, which is faster.
     chances = [_chances(weight_known[rows]) for rows in members]
@@ -110,19 +128,92 @@ def label_shift_test(
     drawn_shares = drawn_shares / drawn_shares.sum()
     ones = np.ones(n_drawn)
     draws = np.empty((n_draws, len(observed)))
+    tilts = np.empty(n_draws)
     for i in range(n_draws):
         counts = rng.multinomial(n_drawn, drawn_shares)
         rows = np.concatenate([rng.choice(members[k], counts[k], p=chances[k]) for k in np.flatnonzero(counts)])
         count_known = np.bincount(rng.integers(n_reference, size=n_reference), minlength=n_reference)
-        draws[i] = difference(
+        draws[i], tilts[i] = compare(
             features_known[rows].mean(axis=0), reference[rows], ones, count_known.astype(np.float64) * weight_known
         )
     # A score that no row varies in has no variance, and says nothing.
     variance = draws.var(axis=0) + 1e-12
     statistic = float(np.sum(observed**2 / variance))
     statistics = np.sum(draws**2 / variance, axis=1)
-    p_value = (1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws)
-    return LabelShiftTest(float(p_value), statistic, len(observed), bool(p_value < level_of_test))
+    gone = None
+    if n_classes == 2:
+        spread = float(tilts.std()) + 1e-9
+        statistic += weight_of_tilt * max(0.0, (observed_tilt - float(tilts.mean())) / spread) ** 2
+        statistics += weight_of_tilt * np.maximum(0.0, (tilts - tilts.mean()) / spread) ** 2
+        if share_evidence(p, means_known, shares, n_reference, weight_new).weight > 0.0:
+            gone = _class_that_is_gone(shares, weight_new @ p / weight_new.sum())
+    p_value = float((1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws))
+    rejects = p_value < level_of_test or gone is not None
+    return LabelShiftTest(p_value, statistic, len(observed), rejects, gone)
+
+
+def _log_odds(p: Matrix) -> Vector:
+    """Of the last class of two, bounded."""
+    largest = 8.0
+    log_p = np.log(np.maximum(p, 1e-9))
+    return np.asarray(np.clip(log_p[:, -1] - log_p[:, 0], -largest, largest))
+
+
+def _gain_of_tilt(new: Vector, count_new: Vector, known: Vector, count_known: Vector) -> float:
+    """The largest log-likelihood of new scores under the density exp(θ z) of known ones: N max (θ m - K(θ)).
+
+    K(θ) = log mean exp(θ z) of the known scores, whose derivatives are the mean and the variance of z under the tilt,
+    and m is the mean of the new scores. Newton's steps, which are halved until the value rises; it is concave.
+    """
+    most_steps = 30
+    most_halvings = 20
+    # The rise of the log-likelihood that is not worth another step.
+    tolerance = 1e-4
+    # Standardised, a score counts as at most this: a tilt is not about a few rows.
+    largest = 4.0
+    share = count_known / count_known.sum()
+    centre = float(share @ known)
+    spread = float(np.sqrt(share @ (known - centre) ** 2)) + 1e-9
+    z = np.clip((known - centre) / spread, -largest, largest)
+    n_new = float(count_new.sum())
+    mean_new = float(count_new @ np.clip((new - centre) / spread, -largest, largest)) / n_new
+
+    def value_of(theta: float) -> tuple[float, Vector]:
+        tilted = share * np.exp(theta * z - abs(theta) * largest)
+        total = float(tilted.sum())
+        return n_new * (theta * mean_new - np.log(total) - abs(theta) * largest), tilted / total
+
+    theta = 0.0
+    value, tilted = value_of(theta)
+    for _ in range(most_steps):
+        mean = float(tilted @ z)
+        # A floor for scores of one value.
+        variance = float(tilted @ (z - mean) ** 2) + 1e-3
+        step = (mean_new - mean) / variance
+        if 0.5 * n_new * step * (mean_new - mean) < tolerance:
+            break
+        for _ in range(most_halvings):
+            proposed, tilted = value_of(theta + step)
+            if proposed >= value:
+                break
+            step = 0.5 * step
+        else:
+            break
+        theta += step
+        value = proposed
+    return value
+
+
+def _class_that_is_gone(shares: Vector, mean_probabilities: Vector) -> int | None:
+    """The class that the likeliest shares leave next to nothing of what its probabilities say; None if none is gone.
+
+    Where classes overlap, rows from elsewhere move the scores beyond those of any shares. A class that has really gone
+    is hardly given by a model that tells it from the other.
+    """
+    least_of_expected = 0.01
+    least_mean = 0.1
+    is_gone = (shares < least_of_expected * mean_probabilities) & (mean_probabilities > least_mean)
+    return int(np.argmax(is_gone)) if is_gone.any() else None
 
 
 def _chances(weight: Vector) -> Vector | None:

@@ -106,7 +106,7 @@ def adapt(
         Fitted.
     rows : array, data frame or Predictions, optional
         New rows without labels, as `predict_proba` takes them. Labels of Predictions are not looked at; weights say
-        how many rows each stands for.
+        how much each row counts, and all together are worth (Σ w)² / Σ w² rows.
     shares : sequence, mapping or Series, optional
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional
@@ -216,7 +216,7 @@ def _adapt_to_rows(
         labels = labels_of(calibrator, fit_rows, request.function)
         test = label_shift_test(reference, labels, p, rng, weight_known=fit_rows.weight, weight_new=weight)
     low, high, replicates = _share_intervals(log_p, weight, known, likeliest, n_fit, request.level, rng)
-    refused = "" if test is None or force else _refusal(test)
+    refused = "" if test is None or force else _refusal(test, _names(calibrator))
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
         adapted = calibrator
@@ -242,12 +242,15 @@ def _adapt_to_rows(
     return adapted, result
 
 
-def _refusal(test: LabelShiftTest) -> str:
+def _refusal(test: LabelShiftTest, classes: tuple[str, ...]) -> str:
     """Why the calibrator stays as it was; empty where label shift is not rejected."""
     if not test.rejects:
         return ""
+    why = f"p = {test.p_value:.3g}"
+    if test.gone is not None:
+        why = f"class {classes[test.gone]} would have no rows at all"
     return (
-        f"new class shares do not explain the new scores (p = {test.p_value:.3g}): something else has changed, and "
+        f"new class shares do not explain the new scores ({why}): something else has changed, and "
         "adapting could do harm. Label some rows, or say force=True."
     )
 

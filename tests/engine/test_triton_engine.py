@@ -8,7 +8,6 @@ import torch
 
 from helpers import draw_chain, draw_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal._arrays import is_recorded
 from refocal.calibrators.fitted import focal_point
 from refocal.engine import Block, block, c_engine
 from refocal.engine.program import Opcode, program_of
@@ -201,7 +200,7 @@ def test_what_a_check_would_find_is_seen_on_the_way(value, is_suspect):
 
 
 def test_a_layer_applies_the_values_that_its_buffers_have(monkeypatch):
-    monkeypatch.setattr(layer, "is_plain_tensor", lambda x: not is_recorded(x))
+    monkeypatch.setattr(operator, "on_gpu", lambda x: True)
     monkeypatch.setattr(triton_engine, "usable", lambda x: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     kernel, runs = triton_apply.apply, []

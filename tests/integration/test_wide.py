@@ -38,7 +38,7 @@ def test_blocks_of_rows_change_nothing(dtype, monkeypatch):
 
 
 def test_images_in_a_layer_go_by_rows_and_gradients_do_not():
-    images = torch.from_numpy(LOGITS).float().reshape(20, 60, 40, 25)
+    images = torch.from_numpy(LOGITS).double().reshape(20, 60, 40, 25)  # which no kernel takes in place of the steps
     layer = CalibrationLayer(*STEPS, class_axis=1)
     recorded = images.clone().requires_grad_()
     whole = layer(recorded)

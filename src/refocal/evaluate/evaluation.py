@@ -46,7 +46,7 @@ class Reliability:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> curve = found.before.reliability
     >>> len(curve.count), sum(curve.count)
     (15, 10000)
@@ -101,7 +101,7 @@ class ClassRow:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> first = found.after.classes[0]
     >>> found.name_of(first.label), first.n, first.predicted
     ('airplane', 1000, 1038)
@@ -157,7 +157,7 @@ class DecisionTable:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20).before.decisions
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20).before.decisions
     >>> at = found.threshold.index(0.9)
     >>> round(found.decided[at], 2), round(1 - found.right[at] / found.decided[at], 3)
     (0.75, 0.012)
@@ -234,7 +234,7 @@ class Measured:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> ts = found["ts"]
     >>> ts.title, round(ts.parameters["temperature"], 2), ts.measures["ece"].low < ts.measures["ece"].value
     ('temperature scaling', 0.96, True)
@@ -317,9 +317,9 @@ class Evaluation:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> [method.name for method in found.methods], found.chosen
-    (['none', 'ts'], 'ts')
+    (['none', 'fts-nll'], 'fts-nll')
     >>> Evaluation.from_dict(found.to_dict()) == found
     True
     """
@@ -412,9 +412,9 @@ class Evaluation:
         >>> import matplotlib; matplotlib.use("agg")
         >>> from refocal.io import load_sample
         >>> from refocal.evaluate import compare
-        >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+        >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
         >>> [ax.get_title() for ax in found.plot().axes]
-        ['no calibration', 'temperature scaling', 'every method']
+        ['no calibration', 'focal temperature scaling by log-loss', 'every method']
         """
         from refocal.report.figures import plot_evaluation
 
@@ -434,7 +434,7 @@ def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found.save(f"{folder}/evaluation.json")

@@ -47,9 +47,9 @@ def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> [row.name for row in comparison_table(found)]
-    ['ts', 'none']
+    ['fts-nll', 'none']
     """
     rows = []
     numbers = []
@@ -94,9 +94,9 @@ def verdict(evaluation: Evaluation) -> str:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> verdict(found)[:77]
-    'Temperature scaling does not change the calibration error (ECE) significantly'
+    'Focal temperature scaling by log-loss does not change the calibration error ('
     """
     said = _verdict_of_many(evaluation) if evaluation.positive is None else _verdict_of_two(evaluation)
     remaining = "" if evaluation.after.name == NONE else still_off(evaluation)
@@ -170,9 +170,9 @@ def recommendation(evaluation: Evaluation) -> str:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> recommendation(found)[:43]
-    'Recommendation: ts (temperature scaling), t'
+    'Recommendation: fts-nll (focal temperature '
     """
     best = evaluation.after
     if len(evaluation.methods) == 1:

@@ -160,8 +160,11 @@ def by_kernel(host: HostChain, x: Tensor, parameters: list[Tensor]) -> Tensor | 
     if x.device.type == "cpu" and x.dtype.itemsize < 8:
         exact = rows.float() if x.dtype.itemsize < 4 else rows
         applied = apply(host.of(parameters), exact.detach().numpy(), log=True)
-        if applied is not None and not applied.is_suspect:
-            return torch.from_numpy(applied.probabilities).reshape(x.shape).to(x.dtype)
+        if applied is not None:
+            log_p = torch.from_numpy(applied.probabilities)
+            if applied.is_suspect:  # a bad row changes no other
+                log_p = spoiled(xp, exact, log_p)
+            return log_p.reshape(x.shape).to(x.dtype)
     return None
 
 

@@ -79,7 +79,7 @@ def write_report(
     --------
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(found, f"{folder}/report.html", title="my model", require=["ece<2%"])
@@ -99,7 +99,7 @@ def render(
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> render(found).startswith("<!doctype html>")
     True
     """
@@ -176,7 +176,7 @@ def notebook_view(evaluation: Evaluation) -> str:
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
-    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
     >>> notebook_view(found).count("<svg")
     2
     """

@@ -373,7 +373,7 @@ def test_a_column_called_by_the_other_class_is_not_read_as_the_positive_one(tmp_
     calibrator = TemperatureScaling(input="probabilities").fit(opened(place, values="p_late", positive_label="late"))
     text = "the column 'p_on time' is called by the class 'on time', but read as the positive 'late'"
     with pytest.raises(FormatError, match=text):
-        calibrator.fit(opened(place, values="p_on time", positive_label="late"))
+        TemperatureScaling(input="probabilities").fit(opened(place, values="p_on time", positive_label="late"))
     with pytest.raises(FormatError, match=text):
         opened(place, values="p_on time", classes=calibrator.classes_)
     with pytest.raises(FormatError, match=text):

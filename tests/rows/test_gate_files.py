@@ -379,3 +379,12 @@ def test_a_column_called_by_the_other_class_is_not_read_as_the_positive_one(tmp_
     with pytest.raises(FormatError, match=text):
         apply(calibrator, place, tmp_path / "out", values="p_on time")
     apply(calibrator, place, tmp_path / "out", values="p_late")
+
+
+@pytest.mark.parametrize("column", ["p", "model_p", "n"])
+def test_a_column_that_only_looks_like_the_other_class_is_read(tmp_path, two, column):
+    p, happens = two
+    pd.DataFrame({column: p, "label": np.where(happens == 1, "n", "p")}).to_csv(tmp_path / "rows.csv", index=False)
+    rows = read(tmp_path / "rows.csv", values=column, input="probabilities", positive_label="n")
+    assert rows.labels.tolist() == happens.tolist()
+    assert rows.values[:, 1] == pytest.approx(p, rel=1e-9)

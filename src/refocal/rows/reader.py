@@ -207,11 +207,15 @@ class RowReader:
 
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
+        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
         is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
         if not is_of_table or classes is None or len(classes) != 2:
             return
         column = self.source.columns[0]
-        called = {label_key(column), label_key(re.split(r"[_.: ]", column, maxsplit=1)[-1])}
+        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
+            return
+        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
+        called = {label_key(column), label_key(without_beginning)}
         first, second = (label_key(name) for name in classes)
         if first in called and second not in called:
             contradiction = (

@@ -464,3 +464,16 @@ def test_a_day_without_events_counts_after_a_positive_label(refocal, folder):
     found = CalibrationMonitor.load("monitor.json").history()
     assert [each.n for each in found] == [4, 4]
     assert found[1].log_loss == pytest.approx(-np.log(1 - p).mean(), rel=1e-9)
+
+
+def test_outcomes_of_ids_that_do_not_wait_are_named(refocal, folder):
+    pd.DataFrame({"id": ["a1", "a2"], "p": [0.2, 0.7]}).to_csv(folder / "said.csv", index=False)
+    pd.DataFrame({"id": ["a1", "a2"], "label": [0, 1]}).to_csv(folder / "came.csv", index=False)
+    pd.DataFrame({"id": ["a1", "b7"], "label": [1, 1]}).to_csv(folder / "again.csv", index=False)
+    refocal("monitor", "said.csv", "--ids", "id")
+    assert "Warning" not in refocal("monitor", "--outcomes", "came.csv")[1]
+    code, out, _ = refocal("monitor", "--outcomes", "again.csv")
+    text = (
+        "Warning: 2 of 2 ids are not those of waiting predictions: a1, b7 ignored. A label that an id had before stays."
+    )
+    assert (code, f"again.csv: 0 labels matched with predictions. {text}" in out) == (0, True)

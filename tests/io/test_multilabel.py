@@ -139,3 +139,14 @@ def test_names_of_labels_are_not_those_of_a_data_frame_in_another_order():
         MultiLabelCalibration().fit(scores, labels, class_names=["dog", "cat"])
     renamed = MultiLabelPredictions.from_log_odds(scores, labels, class_names=["puma", "wolf"])
     assert renamed.class_names == ("puma", "wolf")
+
+
+def test_labels_that_are_truths_are_the_same_in_every_format(tmp_path):
+    table = pd.DataFrame({"score_a": [1.5, -0.5], "score_b": [0.5, 2.5], "label_a": [True, False], "label_b": True})
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    table.to_parquet(tmp_path / "rows.parquet")
+    for ending in ("csv", "parquet"):
+        assert read_multilabel(tmp_path / f"rows.{ending}").labels.tolist() == [[1, 1], [0, 1]]
+    (tmp_path / "rows.csv").write_text("score_a,score_b,label_a,label_b\n1,2,True,0\n1,2,maybe,1\n")
+    with pytest.raises(FormatError, match="row 1 has 'maybe' in the column 'label_a'"):
+        read_multilabel(tmp_path / "rows.csv")

@@ -359,3 +359,32 @@ def test_named_arrays_in_blocks_have_the_positive_class_of_those_in_memory(names
 
     assert in_memory.before.measures["mean_bias"].value == pytest.approx(wanted)
     assert in_blocks.before.measures["mean_bias"].value == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_column_called_by_the_other_class_is_not_read_as_the_positive_one(tmp_path, two, is_folder):
+    p, happens = two
+    table = pd.DataFrame({"p_late": p, "p_on time": 1 - p, "label": np.where(happens == 1, "late", "on time")})
+    place = tmp_path / ("rows" if is_folder else "rows.parquet")
+    if is_folder:
+        place.mkdir()
+    table.to_parquet(place / "part.parquet" if is_folder else place)
+    opened = open_rows if is_folder else read
+    calibrator = TemperatureScaling(input="probabilities").fit(opened(place, values="p_late", positive_label="late"))
+    text = "the column 'p_on time' is called by the class 'on time', but read as the positive 'late'"
+    with pytest.raises(FormatError, match=text):
+        TemperatureScaling(input="probabilities").fit(opened(place, values="p_on time", positive_label="late"))
+    with pytest.raises(FormatError, match=text):
+        opened(place, values="p_on time", classes=calibrator.classes_)
+    with pytest.raises(FormatError, match=text):
+        apply(calibrator, place, tmp_path / "out", values="p_on time")
+    apply(calibrator, place, tmp_path / "out", values="p_late")
+
+
+@pytest.mark.parametrize("column", ["p", "model_p", "n"])
+def test_a_column_that_only_looks_like_the_other_class_is_read(tmp_path, two, column):
+    p, happens = two
+    pd.DataFrame({column: p, "label": np.where(happens == 1, "n", "p")}).to_csv(tmp_path / "rows.csv", index=False)
+    rows = read(tmp_path / "rows.csv", values=column, input="probabilities", positive_label="n")
+    assert rows.labels.tolist() == happens.tolist()
+    assert rows.values[:, 1] == pytest.approx(p, rel=1e-9)

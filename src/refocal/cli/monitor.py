@@ -15,7 +15,7 @@ from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.run import ExitCode, FileProblem, UsageError
+from refocal.cli.run import ExitCode, FileProblem, UsageError, explained
 from refocal.errors import InputWarning
 
 
@@ -429,7 +429,7 @@ def _join(
         return f"{file}: no rows; ignored."
     given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
     names_of_rows = [refocal.monitor.waiting.id_text(name) for name in given]
-    matched = 0
+    labels: Any = np.zeros(len(given), dtype=np.int64)  # of no waiting prediction
     names = watched.class_names
     if (watched.n_waiting or labels_of_ids) and watched.n_classes is not None:
         with about(file), warnings.catch_warnings():
@@ -446,7 +446,8 @@ def _join(
             both = [*labels_of_ids, *names_of_rows]
             refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
             labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
-            matched = watched.add_labels(given, labels)
-    n_unmatched = len({*names_of_rows}) - matched
-    left = f"; {n_unmatched:,} ids match no waiting prediction" if n_unmatched else ""
-    return f"{file}: {matched:,} labels matched with predictions{left}."
+    with about(file), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        matched = watched.add_labels(given, labels)
+    said = [f"Warning: {explained(warning.message)}" for warning in caught if isinstance(warning.message, InputWarning)]
+    return " ".join([f"{file}: {matched:,} labels matched with predictions.", *said])

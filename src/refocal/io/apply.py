@@ -306,6 +306,8 @@ def open_application(
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{reader.n_classes} columns")
     order = order_of_columns(calibrator, reader.class_names, "apply")
+    if reader.has_one_number:
+        reader.check_one_column(named_classes(calibrator))
     if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=reading.renormalise)

@@ -201,7 +201,9 @@ class Table(Contents):
             else:
                 values = self.matrix(batch, columns.classes, first)
             if query.several:
-                labels = self.matrix(batch, columns.labels, first)
+                labels = self.matrix(
+                    {name: _without_truths(batch[name]) for name in columns.labels}, columns.labels, first
+                )
             else:  # several that are passed on are among the columns that are kept
                 labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
@@ -407,6 +409,20 @@ def number(cell: Any) -> float:
         return number_of_text(cell) if isinstance(cell, str) else float(cell)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _without_truths(column: Any) -> Any:
+    """A column of several labels in which text such as True is 1, as it is in a column of truths.
+
+    >>> _without_truths(np.array(["True", "0", "false", ""], dtype=object))
+    array(['1', '0', '0', ''], dtype=object)
+    """
+    numbers = {"true": "1", "false": "0"}
+    if not holds_text(column):
+        return column
+    cells = plain(column).tolist()
+    known = {cell: numbers.get(str(cell).strip().lower(), cell) for cell in set(cells)}
+    return objects([known[cell] for cell in cells])
 
 
 def _as_numbers(column: NDArray[Any]) -> NDArray[np.float64]:

@@ -49,7 +49,7 @@ from refocal.monitor.waiting import (
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import LabelRule, label_key, order_of_numbers, raw_labels, resolve
+from refocal.rows.labels import LabelRule, label_key, listed, order_of_numbers, raw_labels, resolve
 from refocal.rows.scores import as_scores, column_names
 
 
@@ -262,7 +262,10 @@ class CalibrationMonitor:
                 text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
                 warn(InputWarning(text, function=function))
         if n_matched < len(names):
-            text = f"{len(names) - n_matched:,} of {len(names):,} ids are not those of waiting predictions: ignored."
+            known = {*matched}
+            unmatched = listed([name for name in dict.fromkeys(names) if name not in known])
+            unknown = f"{len(names) - n_matched:,} of {len(names):,} ids are not those of waiting predictions"
+            text = f"{unknown}: {unmatched} ignored. A label that an id had before stays."
             warn(InputWarning(text, function=function))
         return len(matched)
 

@@ -202,7 +202,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     if raw.labels is None:
         unknown = np.zeros(len(values), dtype=np.int64)
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
-        return _with_positive(rows, reader, np.ndim(values) == 1)
+        return _with_checked_column(_with_positive(rows, reader, np.ndim(values) == 1), reader)
     options |= {
         "first_label": reader.first_label,
         "positive_label": reader.positive_label,
@@ -212,6 +212,13 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     by_number = rows.label_map is not None and rows.label_map.columns is None
     if raw.is_moved and reader.class_names is not None and by_number:
         raise moved_error(raw.where, reader.function)
+    return _with_checked_column(rows, reader)
+
+
+def _with_checked_column(rows: Predictions, reader: RowReader) -> Predictions:
+    """The rows, unless their one column of numbers is called by the class that it is not about."""
+    if reader.has_one_number:
+        reader.check_one_column(rows.class_names)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -28,7 +29,7 @@ from refocal._validation import (
     check_option,
     not_finite,
 )
-from refocal.errors import DataError, InputError, LabelError, ParameterError, Remedy, ShapeError
+from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
@@ -149,6 +150,8 @@ class RowReader:
             if names is not None and order is not None:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
+            if has_one_column:
+                self.check_one_column(names)
             classes = _typed_classes(names, rule, label_map, labels)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
         if rule.names_by_labels(labels):
@@ -178,6 +181,7 @@ class RowReader:
         counted = list(range(self.n_classes))
         if self.has_one_number:
             self._check_positive(names)
+            self.check_one_column(names)
         positive = self.positive_label
         if positive is None and keys == [1, 0]:
             positive = names[1]
@@ -197,6 +201,27 @@ class RowReader:
             expected = f"{classes[1]!r} or left out: one number per row is about the positive class of the calibrator"
             got = f"{self.positive_label!r}, as if it were about the other class"
             raise ParameterError("positive_label", self.function, expected=expected, got=got)
+
+    def check_one_column(self, classes: Sequence[Any] | None) -> None:
+        """The one column of a table is not called by the first of two classes: its numbers are about the second.
+
+        >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
+        """
+        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
+        is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
+        if not is_of_table or classes is None or len(classes) != 2:
+            return
+        column = self.source.columns[0]
+        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
+            return
+        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
+        called = {label_key(column), label_key(without_beginning)}
+        first, second = (label_key(name) for name in classes)
+        if first in called and second not in called:
+            contradiction = (
+                f"the column {column!r} is called by the class {first!r}, but read as the positive {second!r}"
+            )
+            raise FormatError(f"{self.source.place}: {contradiction}.")
 
     def in_order(self, order: Indices) -> Self:
         """The reader of the same rows with the columns in another order; `order` has their present positions."""

@@ -453,3 +453,14 @@ def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, day
         found[state] = CalibrationMonitor.load(f"{state}.json")
     assert found["one"].summary().n == found["two"].summary().n == 1500
     assert found["two"].e_value == pytest.approx(found["one"].e_value, rel=1e-9)
+
+
+def test_a_day_without_events_counts_after_a_positive_label(refocal, folder):
+    p = np.array([0.1, 0.3, 0.2, 0.4])
+    pd.DataFrame({"p": p, "label": [0, 1, 0, 1]}).to_csv(folder / "day1.csv", index=False)
+    pd.DataFrame({"p": p, "label": [0, 0, 0, 0]}).to_csv(folder / "day2.csv", index=False)
+    assert refocal("monitor", "day1.csv", "--positive-label", "1")[0] == 0
+    assert refocal("monitor", "day2.csv")[0] == 0
+    found = CalibrationMonitor.load("monitor.json").history()
+    assert [each.n for each in found] == [4, 4]
+    assert found[1].log_loss == pytest.approx(-np.log(1 - p).mean(), rel=1e-9)

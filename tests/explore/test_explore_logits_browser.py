@@ -188,6 +188,7 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
         ("pd,ead,label\n0.3,41.5,0\n0.8,35.5,1\n", "Which of the columns pd, ead are classes?"),
         ("p,label,labels\n0.3,0,1\n0.8,1,0\n", "There are columns label and labels"),
         ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
+        ("logit_c1,logit_c2,logit_c3,label\n1,2,5,1\n1,2,5,2\n", "The label 1 may be a name of c1, c2, c3 or a column"),
         ("a,label\n1,0\n", "a column for each class"),
         ("id,p,label\n7,0.5,yes\n8,0.5,no\n", "a number p and a label 0 or 1"),
         ("a2,a0,a1,label\n1.5,2,3.5,0\n0.3,0.7,2.5,1\n1,1,1,2\n", "Which of the columns a2, a0, a1 are classes?"),

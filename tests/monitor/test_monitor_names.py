@@ -129,3 +129,15 @@ def test_contradicting_labels_of_one_id_are_refused():
     assert monitor.n_waiting == 2
     assert monitor.add_labels(["a", "b", "a"], [0, 1, 0]) == 2
     assert (monitor.n_waiting, monitor.summary().n) == (0, 2)
+
+
+@pytest.mark.parametrize("periods", [["2025.25", "2025.5"], ["1.9", "1.10"]])
+def test_decimals_whose_order_is_not_plain_are_no_periods(periods):
+    with pytest.raises(ParameterError, match="dates, whole numbers, or decimals with as many digits each"):
+        CalibrationMonitor().update([0.2, 0.8], [0, 1], clusters=periods)
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.8], [0, 1], clusters=["2025.25", "2025.75"])
+    assert [each.first for each in monitor.history()] == ["2025.25", "2025.75"]
+    monitor.update([0.2, 0.8], [0, 1], clusters=["2026", "2026.25"])
+    with pytest.raises(ParameterError, match=r"Got '2026\.5' and '2026\.25' instead"):
+        monitor.update([0.2, 0.8], [0, 1], clusters=["2026.5", "2026.5"])

@@ -272,9 +272,12 @@ def test_truths_name_columns_however_they_are_stored(tmp_path, two, kind):
     p, happens = two
     labels = [str(bool(label)) if kind is str else kind(label) for label in happens.tolist()]
     pd.DataFrame({"p_True": p, "p_False": 1 - p, "label": labels}).to_csv(tmp_path / "rows.csv", index=False)
+    log_odds = pd.DataFrame({"True": np.log(p), "False": np.log(1 - p), "label": labels})
+    log_odds.to_csv(tmp_path / "logits.csv", index=False)
     expected = -np.mean(np.log(np.where(happens == 1, p, 1 - p)))
-    found = evaluate(read(tmp_path / "rows.csv"), {}).methods[0].measures["log_loss"].value
-    assert found == pytest.approx(expected, rel=1e-9)
+    for file in ("rows.csv", "logits.csv"):
+        found = evaluate(read(tmp_path / file), {}).methods[0].measures["log_loss"].value
+        assert found == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.fixture

@@ -312,14 +312,13 @@ def _by_period(rows: refocal.io.Predictions, period: str) -> list[tuple[str, ref
     """The rows of each period: those of each cluster, or of one period where rows have no clusters."""
     import numpy as np
 
-    from refocal.monitor.periods import period_key
+    from refocal.monitor.periods import keys_of_rows, period_key
 
     if rows.clusters is None or rows.cluster_names is None:
         return [(period_key(period, None, "refocal monitor"), rows)]
     names = rows.cluster_names.tolist()
     numbers = np.unique(rows.clusters).tolist()
-    for name in names:
-        period_key(name, None, "refocal monitor")  # refuses what no order is known of
+    keys_of_rows(None, names, len(names), None, "refocal monitor")  # refuses what no order is known of
     return [(names[number], rows.take(np.flatnonzero(rows.clusters == number))) for number in numbers]
 
 

@@ -112,7 +112,7 @@ class ScoreOptions(ColumnOptions):
         Option("--first-label", help="The label of the first column where labels count columns: 1 if they start at 1."),
     ] = None
     ignore_index: Annotated[
-        int | None, Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255.")
+        int | None, Option("--ignore-index", metavar="NUMBER", help="Rows with this label are left out, such as 255.")
     ] = None
 
     def applied_to(self, calibrator: refocal.calibrators.Calibrator | None) -> dict[str, Any]:

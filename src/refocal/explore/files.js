@@ -118,6 +118,10 @@ const files = (() => {
     if (named === keys.length) return keys.map((each) => column.get(each));
     const odd = keys.findIndex((each) => !column.has(each) && (named > 0 || !Number.isInteger(Number(each))));
     if (odd >= 0) fail(`The label of row ${odd} must be one of ${names.join(", ")}. Got ${labels[odd]} instead.`);
+    // 1 may be c1, or c2 counted from 0.
+    const ends = names.map((name) => (/\d+$/.exec(name) ?? [""])[0]).map(key);
+    const twofold = keys.find((each) => names[each] !== undefined && ends[each] !== each);
+    if (twofold !== undefined && keys.every((each) => ends.includes(each))) fail(`The label ${twofold} may be a name of ${names.join(", ")} or a column number; write the names.`);
     return keys.map(Number);
   }
 

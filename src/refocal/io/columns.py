@@ -413,6 +413,9 @@ def _called_by_labels(
     keys = {label_key(name): name for name in candidates}
     whole = [name for key, name in keys.items() if isinstance(key, int)]
     given = _first_labels(cells, query, labels)
+    truths = {0: "False", 1: "True"}
+    if given <= truths.keys() and keys.keys() >= {*truths.values()}:
+        given = {truths[number] for number in given}
     if given and given <= keys.keys():
         numbers = {label_key(name) for name in whole}
         called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]

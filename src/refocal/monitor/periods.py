@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday"
 
 # Months in other languages, whose order is not known here; short forms that are other words in English are left out.
 _OTHER_MONTHS = (
-    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "
+    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "  # codespell:ignore
     "janvier février fevrier fév mars avril avr juin juillet juil août aout septembre octobre novembre décembre déc "
     "enero febrero marzo abril abr mayo junio julio agosto septiembre octubre noviembre diciembre "
     "gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre "
@@ -123,12 +123,13 @@ def _is_out_of_order(period: str) -> bool:
     """
     year = r"(?:19|20)\d{2}(?![0-9])"
     prefix = r"(?:[a-z]+[ _-]+)?"
+    ending = r"(?:st|nd|rd|th|[.])?"  # codespell:ignore nd
     patterns_at_start = (
         r"\d{1,2}/\d{1,2}/\d{2}(?![0-9])|\d\d([.-])\d\d\1\d\d(?![0-9.-])",  # 31.12.25
         r"\d{1,2}/\d{1,2}$|\d{1,2}\.\d{1,2}\.$|(?:1[3-9]|2\d|3[01])[.-](?:0[1-9]|1[0-2])$",  # 31/12, 1.2., 31-12
         rf"{prefix}(?:q|h|s|t|w|kw|cw|week|quarter|half)[ _-]*\d{{1,2}}[ ,_./-]+{year}",  # week 3, 2026
         rf"{prefix}(?:q|h|quarter|half)[ _-]*[1-4](?:{year}|[ _'/-]+\d{{2}}(?![0-9]))",  # Q12026, Q1-26
-        rf"{prefix}[1-4](?:st|nd|rd|th|[.])?[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",
+        rf"{prefix}[1-4]{ending}[ _-]*(?:q|h|quart|half|trimest|semest)[a-z]*[ ._'/-]*(?:{year}|\d{{2}}$)",  # 1st H 26
         rf"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[ ,_.-]+{year}",
     )
     if any(re.match(pattern, period, re.IGNORECASE) for pattern in patterns_at_start):
@@ -157,7 +158,21 @@ def keys_of_rows(
     if len(values) != n_rows:
         raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}
+    _check_decimals([*known.values(), *([] if last is None else [last])], function)
     return [known[value] for value in values]
+
+
+def _check_decimals(keys: list[Key], function: str) -> None:
+    """Refuse decimals whose order as numbers is not that of `in_order`: 1.25 is before 1.5, but version 1.10 after 1.9.
+
+    >>> _check_decimals(["2025.25", "2025.75", "2026"], "f")
+    """
+    decimals = [key for key in keys if isinstance(key, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", key)]
+    in_turn = sorted(decimals, key=in_order)
+    for former, latter in pairwise(in_turn):
+        if float(former) > float(latter):
+            expected = "dates, whole numbers, or decimals with as many digits each, such as 0.25 and 0.50"
+            raise ParameterError("period", function, expected=expected, got=f"{former!r} and {latter!r}")
 
 
 def periods_of_clusters(rows: Predictions) -> list[Any] | None:

@@ -74,13 +74,13 @@ def _positive_of_unnamed(
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0
         return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
-    if len(keys) > 2 or wanted not in keys:
+    # Where all labels are of one class, the other one of numbers and truths is not in doubt.
+    others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
+    is_known = wanted in keys or keys == [others.get(wanted)]
+    if len(keys) > 2 or not is_known:
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=listed([repr(key) for key in keys]))
-    negative = next((key for key in keys if key != wanted), None)
-    if negative is None:  # all labels are positive; of numbers and truths the other class is not in doubt
-        others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
-        negative = others.get(wanted)
+    negative = next((key for key in keys if key != wanted), others.get(wanted))
     columns: dict[LabelKey, int] = {wanted: 1} if negative is None else {negative: 0, wanted: 1}
     label_map = LabelMap(2, columns)
     if negative is None or (negative, wanted) == (0, 1):

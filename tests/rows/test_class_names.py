@@ -40,6 +40,8 @@ def test_class_names_are_different_texts_without_the_beginning_of_scores():
 def test_columns_are_found_by_their_names():
     np.testing.assert_array_equal(column_order(("c", "a", "b"), ("a", "b", "c"), "f"), [1, 2, 0])
     assert column_order(("a", "b"), ("a", "b"), "f") is None
+    assert column_order(("1.0", "2.0"), ("1", "2"), "f") is None
+    np.testing.assert_array_equal(column_order(("1.0", "2.0", "cat"), ("cat", "2", "1"), "f"), [2, 1, 0])
     assert column_order(None, ("a", "b"), "f") is None
     with pytest.raises(ShapeError, match="'d' in one of them only"):
         column_order(("a", "d"), ("a", "b"), "f")

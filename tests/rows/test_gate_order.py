@@ -23,6 +23,7 @@ from refocal.io import (
     open_rows,
     read,
     read_multilabel,
+    rows_of,
 )
 
 NAMES = np.array(["cat", "dog", "emu"])
@@ -202,6 +203,43 @@ def test_blocks_in_several_orders_refuse_column_numbers(rows):
     counted = pd.DataFrame(logits)
     mixed = TemperatureScaling().fit(blocks([(counted[:half], labels[:half]), (logits[half:], labels[half:])]))
     assert mixed.temperature_ == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("names", [[1, 0], ["1", "0"], ["p1", "p0"], [True, False], ["False", "True"], ["no", "yes"]])
+def test_blocks_and_dask_frames_are_about_the_class_that_rows_in_memory_are_about(names):
+    logits, numbers = draw_logits(600, 2)
+    logits = logits + np.array([0.0, 1.0])
+    frame = pd.DataFrame(logits, columns=[str(name) for name in names] if names[0] == "p1" else names)
+    labels = np.array([1, 0] if names[0] == "p1" else names)[numbers]
+    held = Predictions.from_logits(frame, labels)
+    expected = metrics.mean_bias(held)
+    assert abs(expected) > 0.01
+    as_text = frame.rename(columns=str)  # Dask has columns of one kind
+    lazy = dd.from_pandas(as_text.assign(label=labels), npartitions=2)
+    in_blocks = {
+        "blocks": blocks([(frame[:250], labels[:250]), (frame[250:], labels[250:])]),
+        "dask": rows_of(lazy, "label"),
+    }
+    for name, dataset in in_blocks.items():
+        fitted = TemperatureScaling(temperatures=[1.0]).fit(dataset)
+        assert [str(label) for label in fitted.classes_] == [str(label) for label in held.classes], name
+        measured = evaluate(dataset, {"as it is": fitted})
+        assert measured.before.measures["mean_bias"].value == pytest.approx(expected, abs=1e-6), name
+    # A fit keeps the order of a data frame.
+    by_fit = TemperatureScaling().fit(lazy[list(as_text.columns)], lazy["label"])
+    np.testing.assert_array_equal(by_fit.classes_, TemperatureScaling().fit(as_text, labels).classes_)
+
+
+@pytest.mark.parametrize("positive", ["0", "1"])
+def test_blocks_of_columns_0_and_1_in_both_orders_have_a_positive_label(positive):
+    logits, numbers = draw_logits(600, 2)
+    frame = pd.DataFrame(logits + np.array([0.0, 1.0]), columns=["0", "1"])
+    labels = numbers.astype(str)
+    in_both = [(frame[:250], labels[:250]), (frame[250:][["1", "0"]], labels[250:])]
+    dataset = blocks(in_both, positive_label=positive)
+    measured = evaluate(dataset, {"as it is": TemperatureScaling(temperatures=[1.0]).fit(dataset)})
+    expected = metrics.mean_bias(Predictions.from_logits(frame, labels, positive_label=positive))
+    assert measured.before.measures["mean_bias"].value == pytest.approx(expected, abs=1e-6)
 
 
 def test_groups_are_those_of_predictions_or_those_given_with_them(rows):

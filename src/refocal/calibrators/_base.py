@@ -211,9 +211,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._block(self._own_rows(X, y, sample_weight, groups, function), function)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
-            from refocal.io.datasets import rows_of
+            from refocal.io.datasets import rows_of_fit
 
-            return rows_of(X, y, sample_weight, input=self.input, ignore_index=ignore_index)
+            return rows_of_fit(X, y, sample_weight, input=self.input, ignore_index=ignore_index)
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")

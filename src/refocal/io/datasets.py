@@ -95,7 +95,7 @@ def blocks(
         function="blocks",
         clusters=clusters,
     )
-    return LocalDataset([PairsPart(pairs)], reader)
+    return LocalDataset([PairsPart(pairs)], reader.in_order_of_numbers())
 
 
 def rows_of(
@@ -129,12 +129,38 @@ def rows_of(
     >>> round(TemperatureScaling().fit(rows).temperature_, 1)
     1.5
     """
-    if y is None:
-        raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     cluster_name: str | None = None
     if clusters is not None:
         cluster_name = clusters if isinstance(clusters, str) else UNNAMED
     reading = _Reading(input, class_names, ignore_index, skip_bad_rows, cluster_name)
+    return _rows(X, y, sample_weight, groups, clusters, reading, client)
+
+
+def rows_of_fit(
+    X: Any,  # noqa: N803
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    input: str = "logits",  # noqa: A002
+    ignore_index: IgnoreIndex = None,
+) -> BlockedDataset:
+    """The same for `fit(X, y)`, which keeps the order of the columns of a DataFrame."""
+    reading = _Reading(input, None, ignore_index, skip_bad_rows=False, clusters=None, keeps_order=True)
+    return _rows(X, y, sample_weight, None, None, reading, None)
+
+
+def _rows(
+    X: Any,  # noqa: N803
+    y: Any,
+    sample_weight: Any,
+    groups: Any,
+    clusters: Any,
+    reading: _Reading,
+    client: Any,
+) -> BlockedDataset:
+    """Rows of arrays that are not in memory, read as the arguments of `rows_of` say."""
+    if y is None:
+        raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     is_collection = hasattr(X, "to_dask_array")  # a DataFrame or a Series of Dask
     columns = tuple(X.columns) if is_collection and hasattr(X, "columns") else None
     if columns is not None and (isinstance(y, str) or hasattr(y, "to_dask_array")):
@@ -151,8 +177,8 @@ def rows_of(
     reader = reading.reader(n_classes, columns, y)
     given_groups = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): column for name, column in given_groups.items()}
-    if cluster_name is not None:
-        by_name[cluster_name] = clusters
+    if reading.clusters is not None:
+        by_name[reading.clusters] = clusters
     if is_dask(X):
         return _of_dask_arrays(X, y, sample_weight, by_name, reader, client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
@@ -168,6 +194,8 @@ class _Reading(NamedTuple):
     skip_bad_rows: bool
     clusters: str | None
     """Under which name the clusters are."""
+    keeps_order: bool = False
+    """Whether columns called 0 … C-1, or False and True, keep the order of a DataFrame, as in a fit."""
 
     def reader(
         self, n_classes: int, columns: Sequence[Any] | None, labels: Any, *, clusters_are_groups: bool = False
@@ -177,7 +205,7 @@ class _Reading(NamedTuple):
         if self.class_names is not None and columns is not None:
             check_same_order(self.class_names, tuple(columns), "rows_of")
         has_names = names is not None or self.class_names is not None
-        return RowReader(
+        reader = RowReader(
             n_classes,
             self.input,
             check_class_names(names if self.class_names is None else self.class_names, n_classes, "fit"),
@@ -188,6 +216,7 @@ class _Reading(NamedTuple):
             clusters=self.clusters,
             clusters_are_groups=clusters_are_groups,
         )
+        return reader if self.keeps_order else reader.in_order_of_numbers()
 
 
 def _of_frame(frame: Any, y: Any, sample_weight: Any, groups: Any, reading: _Reading, client: Any) -> DaskDataset:

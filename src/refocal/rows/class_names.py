@@ -96,6 +96,11 @@ def check_label_order(
             raise ShapeError(argument, function, expected=expected, got=f"{str(of_labels[i])!r} at {i}")
 
 
+def _without_decimals(name: str) -> str:
+    """The text of a whole number without a point and zeros behind it; other names as they are."""
+    return name.partition(".")[0] if re.fullmatch(r"-?\d+\.0*", name) else name
+
+
 def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
     """The positions of the columns `wanted` among `names`; None if the order is the same, or there are no names.
 
@@ -108,6 +113,11 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
     texts = [str(name) for name in wanted]
     if given == texts:
         return None
+    if sorted(given) != sorted(texts):  # 1.0 and 1 are one name: columns that floats name, and those of a file
+        given = [_without_decimals(name) for name in given]
+        texts = [_without_decimals(name) for name in texts]
+        if given == texts:
+            return None
     if sorted(given) != sorted(texts):
         strangers = [name for name in given if name not in texts] or [name for name in texts if name not in given]
         got = f"{strangers[0]!r} in one of them only"

@@ -357,7 +357,9 @@ class RowReader:
             has_name = (by_name.numbers(raw.labels) >= 0).any()
             label_map = by_name if has_name and not is_counted else by_number
         is_moved = raw.is_moved or self._order_of_block(raw) is not None
-        if is_moved and rule.names is not None and label_map.columns is None:
+        # Numbers are names too where the columns are called by their own.
+        are_names = [label_key(name) for name in rule.names or ()] == [*range(self.n_classes)]
+        if is_moved and rule.names is not None and label_map.columns is None and not are_names:
             raise moved_error(raw.where, self.function)
         return label_map
 

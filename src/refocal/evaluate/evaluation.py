@@ -235,10 +235,10 @@ class Measured:
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["fts-nll"], n_resamples=20)
-    >>> ts = found["fts-nll"]
-    >>> ts.title, round(ts.parameters["temperature"], 2), ts.measures["ece"].low < ts.measures["ece"].value
-    ('temperature scaling', 0.96, True)
-    >>> ts.against_none["accuracy"].difference
+    >>> fts = found["fts-nll"]
+    >>> fts.title, round(fts.parameters["temperature"], 2), fts.measures["ece"].low < fts.measures["ece"].value
+    ('focal temperature scaling by log-loss', 1.51, True)
+    >>> fts.against_none["accuracy"].difference
     0.0
     """
 

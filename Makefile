@@ -122,6 +122,7 @@ coverage: $(STAMP)
 		--cov-report=term-missing:skip-covered -m numerics tests
 
 mutants: $(STAMP)
+	$(BIN)/python -m pip install $(PIP) 'mutmut>=3.8'
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run '$(MUTANTS)'
 	$(BIN)/python tools/mutants.py '$(MUTANTS)' $$(git rev-parse --short HEAD)
 

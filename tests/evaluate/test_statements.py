@@ -132,7 +132,7 @@ def test_a_lower_ece_counts_among_methods_of_nearly_the_best_log_loss_alone(is_r
     assert said.startswith(f"{beginning}: no {among} is" if is_rival else f"{beginning}, the lowest {among}.")
 
 
-@pytest.mark.parametrize(("n_classes", "n_rows"), [(2, 400), (10, 400)])
+@pytest.mark.parametrize(("n_classes", "n_rows"), [(2, 400), pytest.param(10, 400, marks=pytest.mark.long)])
 def test_a_calibrated_model_is_left_as_it_is(n_classes, n_rows):
     """Before a method had to improve by a test, one was recommended in 53 of 60 runs of 1,000 rows and ten classes."""
     n_recommended = 0

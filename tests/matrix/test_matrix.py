@@ -22,7 +22,7 @@ from matrix_registry import ENTRIES
 
 from refocal.errors import DataError, FormatError, LabelError
 
-SAMPLE = 360
+SAMPLE = 300
 # The order of columns is scikit-learn's to refuse, with a ValueError.
 ERRORS = {"LabelError": LabelError, "DataError": DataError, "FormatError": FormatError, "ValueError": ValueError}
 LOOSE = TOLERANCES["numpy_float32"]

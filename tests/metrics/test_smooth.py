@@ -29,7 +29,7 @@ def small(binary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3, 2.0])
+@pytest.mark.parametrize("sigma", [0.01, pytest.param(0.05, marks=pytest.mark.long), 0.3, 2.0])
 def test_smooth_at_fixed_bandwidth_is_the_integral(binary, sigma):
     y, p = small(binary)
     weight = np.random.default_rng(0).random(len(p))

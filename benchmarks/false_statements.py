@@ -46,7 +46,8 @@ CLAIMS = {
 DENIALS = re.compile(
     r"does not change the [^.]*significantly|does not differ significantly|no method[^.]*significantly"
     r"|no [^.]* is significantly lower"
-    r"|In 0 of [\d,]+ groups [^.]*significantly|● significant difference"
+    r"|In none of [\d,]+ groups [^.]*significantly|● significant difference"
+    r"|so that fewer differences are significant in them"
 )
 
 

@@ -37,7 +37,7 @@ from refocal.evaluate.provenance import (
     same_rows,
     surface_of,
 )
-from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, holm, statement_levels
+from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, LOG_LOSS_SHARE, holm, statement_levels
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
@@ -465,9 +465,7 @@ def recommended(
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
-    log_loss_share = 0.01
-    limit = (1.0 + log_loss_share) * results[least(list(results), "log_loss")].summaries["log_loss"].value
+    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     if not names:

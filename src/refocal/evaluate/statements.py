@@ -42,6 +42,8 @@ TestedT = TypeVar("TestedT", bound=Hashable)
 
 FEWEST_ROWS_TO_RECOMMEND = 100
 """The tests rest on means of differences being normal, which those of fewer test rows are not."""
+LOG_LOSS_SHARE = 0.01
+"""A method of several classes is recommended for its ECE among those that give up at most this share of log-loss."""
 SQUARED_ECE = "squared_ece"
 """The calibration error that is tested: the difference of two ECEs has no valid test."""
 

@@ -11,7 +11,7 @@ from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
 from refocal.evaluate.provenance import AT_RANDOM_REMARKS, REPEATED_ID_REMARK, SAME_ROWS_REMARK, RunNote
 from refocal.evaluate.standards import still_off
-from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, SQUARED_ECE, MethodTests, side_of
+from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, LOG_LOSS_SHARE, SQUARED_ECE, MethodTests, side_of
 from refocal.metrics import METRICS, CoverageOfPart, Interval, PairedDifference
 from refocal.metrics.record import Metric
 from refocal.metrics.records import shown_as
@@ -190,14 +190,14 @@ def recommendation(evaluation: Evaluation) -> str:
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
     gap = second.measures[metric.name].value - best.measures[metric.name].value
-    what = metric.label
+    criterion = metric.label
     rivals = others
     if not is_two:
-        what = f"{metric.label} among the methods within 1 % of the best log-loss"
-        limit = 1.01 * min(method.measures["log_loss"].value for method in evaluation.methods)
+        criterion = f"{metric.label} among the methods within {100 * LOG_LOSS_SHARE:g} % of the best log-loss"
+        limit = (1.0 + LOG_LOSS_SHARE) * min(method.measures["log_loss"].value for method in evaluation.methods)
         rivals = [method for method in others if method.measures["log_loss"].value <= limit]
     is_lowest = all(rival.measures[metric.name].value >= best.measures[metric.name].value for rival in rivals)
-    said = f", the lowest {what}." if is_lowest else f": no {what} is significantly lower."
+    said = f", the lowest {criterion}." if is_lowest else f": no {criterion} is significantly lower."
     by_loss = " Methods for two classes are ranked by log-loss." if is_two else ""
     said = f"Recommendation: {best.name} ({best.title}){said}{by_loss}"
     if not evaluation.recommended:

@@ -42,6 +42,7 @@ from refocal.monitor.waiting import (
     columns_of_groups,
     first_of_each_id,
     id_text,
+    new_ids,
     read_waiting,
     waiting_file,
     write_waiting,
@@ -501,13 +502,7 @@ class CalibrationMonitor:
         function: str,
     ) -> int:
         """Keep predictions until their labels come, by their ids."""
-        names = [id_text(name) for name in ids]
-        if len(names) != len(rows):
-            raise ShapeError("ids", function, expected=f"{len(rows)} ids, one for each row", got=f"{len(names)}")
-        counts = Counter([*names, *(name for name in names if name in self._waiting)])
-        twice = next((name for name, count in counts.items() if count > 1), None)
-        if twice is not None:
-            raise DataError("ids", function, expected="different for all waiting rows", got=f"{twice!r} twice")
+        names = new_ids(ids, len(rows), self._waiting, function)
         self._check_classes(rows, function)
         self.class_names = class_names or self.class_names
         for key, part in by_period(keys, rows):
@@ -520,12 +515,9 @@ class CalibrationMonitor:
 
     def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
-        names = None
-        if columns is not None:
-            start = shared_beginning(columns)
-            names = tuple(str(name)[start:] for name in columns)
-            if [label_key(name) for name in names] == list(range(len(names))):
-                names = tuple(str(i) for i in range(len(names)))
+        names = None if columns is None else tuple(str(name)[shared_beginning(columns) :] for name in columns)
+        if names is not None and [label_key(name) for name in names] == list(range(len(names))):
+            names = tuple(str(i) for i in range(len(names)))
         return self._same_names(names, n_classes, function)
 
     def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:

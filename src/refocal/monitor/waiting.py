@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._files import replace_atomically
 from refocal._groups import MISSING, Groups
-from refocal.errors import FormatError, LabelError
+from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.io.arrays import open_arrays
 from refocal.monitor.periods import Key
 
@@ -43,6 +43,23 @@ def id_text(value: Any) -> str:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def new_ids(ids: Iterable[Any], n_rows: int, waiting: Mapping[str, Waiting], function: str) -> list[str]:
+    """The texts of ids, one for each row, which are all different and not among those that wait.
+
+    >>> new_ids([1, 2.0], 2, {}, "f")
+    ['1', '2']
+    """
+    names = [id_text(name) for name in ids]
+    if len(names) != n_rows:
+        raise ShapeError("ids", function, expected=f"{n_rows} ids, one for each row", got=f"{len(names)}")
+    known = set(waiting)
+    for name in names:
+        if name in known:
+            raise DataError("ids", function, expected="different for all waiting rows", got=f"{name!r} twice")
+        known.add(name)
+    return names
 
 
 def first_of_each_id(ids: Sequence[str], labels: Sequence[int], function: str) -> list[int]:

@@ -40,6 +40,7 @@ REMEDIES = {
     Remedy.CLASSES_OF_CALIBRATOR: "",
     Remedy.NAMED_ROWS: "",
     Remedy.READ_PREDICTIONS: "",
+    Remedy.CALLED_ALIKE: Remedy.CALLED_ALIKE.value,
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.OVERWRITE: "To have it replaced or removed, add --overwrite.",
     Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",

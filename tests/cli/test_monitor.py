@@ -439,6 +439,17 @@ def test_periods_of_which_no_order_is_known_are_refused(refocal, folder):
     assert not (folder / "monitor.json").exists()
 
 
+def test_files_called_by_words_come_by_a_command_for_each(refocal, folder):
+    for name in ("autumn", "spring"):
+        pd.DataFrame({"p": [0.2, 0.7] * 4, "label": [0, 1] * 4}).to_csv(folder / f"{name}.csv", index=False)
+    for options in ([], ["--backtest"]):
+        code, _, err = refocal("monitor", "autumn.csv", "spring.csv", "--probability-column", "p", *options)
+        assert (code, "differ in their numbers alone where several come together" in err) == (2, True)
+    assert not (folder / "monitor.json").exists()
+    for name in ("autumn", "spring"):
+        assert refocal("monitor", f"{name}.csv", "--probability-column", "p")[0] == 0
+
+
 def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, days, folder):
     outcomes = pd.concat([pd.read_csv(file) for file in files(days, "came")]).sample(frac=1.0, random_state=0)
     outcomes[:900].to_csv("first.csv", index=False)

@@ -34,7 +34,7 @@ from refocal.monitor.advice import (
 )
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
-from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
+from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
 from refocal.monitor.state import MonitorState, check_mergeable
 from refocal.monitor.waiting import (
     WAITING_SUFFIX,
@@ -133,6 +133,8 @@ class CalibrationMonitor:
         self._waiting: dict[str, Waiting] = {}
         self._gathered: list[LabelledPart] | None = None
         """The labelled rows of batches that enter the test together; None where each enters by itself."""
+        self._keys_together: list[Key] = []
+        """The periods of these batches."""
 
     @property
     def independent(self) -> bool:
@@ -215,6 +217,10 @@ class CalibrationMonitor:
         before = self._history.periods
         last_period = before[-1].last if before else None
         keys = keys_of_rows(period, clusters, len(rows), last_period, function)
+        together = [*dict.fromkeys([*self._keys_together, *keys])]
+        check_order(together, [each.last for each in before], function)
+        if self._gathered is not None:
+            self._keys_together = together
         if given_labels is None:
             return self._wait(rows, ids, keys, names, function)
         self._check_classes(rows, function)
@@ -590,10 +596,12 @@ def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
     ['day2', 'day10']
     """
     monitor._gathered = []
+    monitor._keys_together = []
     try:
         yield
         gathered = monitor._gathered
     finally:
         monitor._gathered = None
+        monitor._keys_together = []
     if gathered:
         monitor._enter(gathered)

@@ -58,6 +58,7 @@ class Remedy(Enum):
         "Names of classes are understood where the columns have names: pass a data frame, or Predictions.from_"
         "probabilities(…, class_names=…) in place of both; metrics also take classes=…, the class of each column."
     )
+    NAMES_OF_MONITOR = "Name the classes: CalibrationMonitor(class_names=(…)), of two the positive class second."
     READ_PREDICTIONS = (
         "If they are to be read otherwise, pass Predictions, which take class_names=, first_label=, positive_label= "
         "and ignore_index=."

@@ -466,6 +466,21 @@ def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, day
     assert found["two"].e_value == pytest.approx(found["one"].e_value, rel=1e-9)
 
 
+@pytest.mark.parametrize("order", [("no", "yes"), ("yes", "no")])
+def test_a_first_batch_of_one_class_in_words_is_read_by_the_positive_label(refocal, folder, order):
+    for day, label in enumerate(order):
+        pd.DataFrame({"p": [0.2, 0.7], "label": [label] * 2}).to_csv(f"day{day}.csv", index=False)
+        code, _, err = refocal("monitor", f"day{day}.csv", "--probability-column", "p", "--positive-label", "yes")
+        assert (code, err) == (0, "")
+    watched = CalibrationMonitor.load("monitor.json")
+    assert [each.rate.value for each in watched.history()] == [float(label == "yes") for label in order]
+    pd.DataFrame({"p": [0.2], "label": ["maybe"]}).to_csv("day3.csv", index=False)
+    code, _, err = refocal("monitor", "day3.csv", "--probability-column", "p")
+    assert (code, "among the class names (no, yes)" in err) == (1, True)
+    code, _, err = refocal("monitor", "day0.csv", "--probability-column", "p", "--state", "new.json")
+    assert (code, "say which label is the positive one with --positive-label" in err) == (1, True)
+
+
 def test_a_day_without_events_counts_after_a_positive_label(refocal, folder):
     p = np.array([0.1, 0.3, 0.2, 0.4])
     pd.DataFrame({"p": p, "label": [0, 1, 0, 1]}).to_csv(folder / "day1.csv", index=False)

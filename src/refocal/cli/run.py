@@ -39,6 +39,7 @@ REMEDIES = {
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
     Remedy.CLASSES_OF_CALIBRATOR: "",
     Remedy.NAMED_ROWS: "",
+    Remedy.NAMES_OF_MONITOR: "",
     Remedy.READ_PREDICTIONS: "",
     Remedy.CALLED_ALIKE: Remedy.CALLED_ALIKE.value,
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",

@@ -557,7 +557,13 @@ class CalibrationMonitor:
         Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers.
         """
         if class_names is None:
-            rows = read_probabilities(labels, p, None, function, labels_name="labels")
+            try:
+                rows = read_probabilities(labels, p, None, function, labels_name="labels")
+            except LabelError as error:
+                if error.remedy is not Remedy.NAMED_ROWS:
+                    raise
+                named = Remedy.NAMES_OF_MONITOR
+                raise LabelError("labels", function, error.expected, error.got, named) from None
             self._check_classes(rows, function)
             return rows
         whole = tuple(str(name) for name in whole_names or ())

@@ -39,6 +39,10 @@ LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
 BOOLEAN_NUMBERS = {"True": 1, "False": 0}
+WHOLE = re.compile(r"(?<!\d)(?<!\d\.)\d+(?:\.0*)?(?!\.?\d)|true|false", re.IGNORECASE)
+"""A whole number or a truth within a name, such as those of c1, 1_prob and P(True)."""
+SIGNED = re.compile(rf"[+-]?(?:{WHOLE.pattern})", re.IGNORECASE)
+"""The same with a sign, as in -1_score."""
 
 
 def label_key(label: Any) -> LabelKey:
@@ -252,16 +256,22 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
-    def columns_by_number_at_end(self) -> dict[LabelKey, int]:
-        """The column of each number that a name ends in, where all are one word and a number, as c1 and c2; else none.
+    def columns_by_number_within(self) -> dict[LabelKey, int]:
+        """The column of each number in the names, where they differ in it alone, as c1 and c2 do; else none.
 
-        The word may be a part of the names or a word for columns, so that these numbers are not names themselves.
+        False and True are 0 and 1, as in P(False) and P(True). What stands beside the number may be a part of the names
+        or a word for columns, so that these numbers are not names themselves.
+
+        >>> LabelRule(2, ("1_prob", "0_prob")).columns_by_number_within()
+        {1: 0, 0: 1}
         """
-        ends = [re.fullmatch(r"(.*[^\d.])(\d+)", str(name)) for name in self.names or ()]
-        words = {end.group(1) for end in ends if end is not None}
-        if None in ends or len(words) != 1:
-            return {}
-        return {int(end.group(2)): i for i, end in enumerate(ends) if end is not None}
+        for number in (WHOLE, SIGNED):
+            texts = [_texts_beside(str(name), number) for name in self.names or ()]
+            shared = set.intersection(*map(set, texts)) if texts else set()
+            columns = {text[beside]: i for i, text in enumerate(texts) for beside in shared}
+            if len(shared) == 1 and len(columns) == len(texts):
+                return columns
+        return {}
 
     @property
     def needs_distinct(self) -> bool:
@@ -272,8 +282,8 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
-        at_end = self.columns_by_number_at_end()
-        if self.first_label is None and any(at_end.get(number, i) != i for i, number in enumerate(numbers)):
+        within = self.columns_by_number_within()
+        if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
             return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
@@ -307,9 +317,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
-            at_end = self.columns_by_number_at_end()
-            if keys <= at_end.keys() and any(at_end[key] != by_number.column(key) for key in keys):
-                raise self._numbered(keys)
+            within = self.columns_by_number_within()
+            if numbers <= within.keys() and any(within[number] != number for number in numbers):
+                raise self._numbered(numbers)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -345,15 +355,15 @@ class LabelRule:
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
 
-    def _numbered(self, keys: Collection[LabelKey]) -> LabelError:
+    def _numbered(self, numbers: Collection[int]) -> LabelError:
         """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
-        by_number = LabelMap(self.n_classes, None)
-        at_end = self.columns_by_number_at_end()
-        key = next(key for key in sorted(keys, key=str) if at_end[key] != by_number.column(key))
+        within = self.columns_by_number_within()
+        number = next(number for number in sorted(numbers) if within[number] != number)
         names = self.names or ()
         expected = f"plainly names ({listed(names)}) or plainly column numbers"
-        readings = f"{key!r}: {names[at_end[key]]!r} by its number, {names[by_number.column(key)]!r} counted from 0"
-        return self._error(expected, readings, Remedy.FIRST_LABEL)
+        readings = f"{number}: {names[within[number]]!r} by its number, {names[number]!r} counted from 0"
+        counts_from_one = {*within} == {*range(1, self.n_classes + 1)}
+        return self._error(expected, readings, Remedy.FIRST_LABEL if counts_from_one else None)
 
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
@@ -372,6 +382,15 @@ class LabelRule:
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         outside = [key for key in strangers if by_number.column(key) < 0]
         return self._error(expected, repr((outside or strangers)[0]), remedy)
+
+
+def _texts_beside(name: str, number: re.Pattern[str]) -> dict[tuple[str, str], LabelKey]:
+    """Each number in a name, by what stands before and after it.
+
+    >>> _texts_beside("m1_class2", WHOLE)
+    {('m', '_class2'): 1, ('m1_class', ''): 2}
+    """
+    return {(name[: at.start()], name[at.end() :]): number_keys([at.group()])[0] for at in number.finditer(name)}
 
 
 def _is_fraction(text: str) -> bool:

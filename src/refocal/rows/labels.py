@@ -424,9 +424,9 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if not _is_text(labels) and rule.names is None and math.prod(labels.shape):
         numbers = _numbers_in_range(labels, rule)
         if numbers is not None:
-            return Resolved(
-                numbers, _classes_of_numbers(raw, rule), LabelMap(rule.n_classes, None, rule.first_label or 0)
-            )
+            by_number = LabelMap(rule.n_classes, None, rule.first_label or 0)
+            is_boolean = namespace(labels).isdtype(labels.dtype, "bool")
+            return Resolved(numbers, _classes(rule, by_number, [False, True] if is_boolean else [0]), by_number)
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names_by_labels(distinct):
         values = to_numpy(labels)
@@ -435,7 +435,7 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
         label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
         return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
-    return Resolved(label_map.numbers(labels), _classes(raw, rule, label_map, distinct), label_map)
+    return Resolved(label_map.numbers(labels), _classes(rule, label_map, distinct), label_map)
 
 
 def _is_text(labels: Array) -> bool:
@@ -487,38 +487,66 @@ def in_sorted_order(labels: Iterable[Any]) -> list[Any]:
         return sorted(distinct, key=lambda label: (str(type(label)), str(label)))
 
 
-def _classes_of_numbers(raw: RawLabels, rule: LabelRule) -> NDArray[Any]:
-    """What the columns are called where labels are column numbers that are stored as numbers."""
-    is_boolean = namespace(raw.values).isdtype(raw.values.dtype, "bool")
-    return np.array([False, True]) if is_boolean and rule.n_classes == 2 else np.arange(rule.n_classes)
-
-
-def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: list[Any]) -> NDArray[Any]:
-    """The class of each column in the type of the labels, so that a prediction is like a label."""
-    is_text = any(isinstance(label, str) for label in distinct)
+def _classes(rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
+    """The class of each column in the type of the labels: its name, or its number where labels count the columns."""
     if label_map.columns is None:
-        counted = np.arange(rule.n_classes)
-        if not (is_text and rule.sorts):
-            return counted
-        written = {label_map.column(label): str(label) for label in distinct}
-        is_whole = len(written) == len(distinct) == rule.n_classes
-        return np.array([written[i] for i in range(rule.n_classes)]) if is_whole else counted.astype(np.str_)
-    return classes_of_names(rule.names or (), distinct)
+        return classes_like_labels(range(rule.n_classes), label_map, distinct)
+    return classes_like_labels(rule.names or (), label_map, distinct)
 
 
-def classes_of_names(names: Sequence[Any], distinct: Iterable[Any]) -> NDArray[Any]:
-    """The names of columns in the type of the labels: numbers or truths, unless the distinct labels are text.
+def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
+    """The names or numbers of columns in the type of the distinct labels, so that a prediction is like a label.
 
-    >>> classes_of_names(("2", "1"), [1, 2]), classes_of_names(("2", "1"), ["1"])
+    Numbers and truths are text where labels are, written as these if every column has a label; other names are text.
+
+    >>> by_name = LabelMap(2, {2: 0, 1: 1})
+    >>> classes_like_labels(("2", "1"), by_name, [1, 2]), classes_like_labels(("2", "1"), by_name, ["1"])
     (array([2, 1]), array(['2', '1'], dtype='<U1'))
+    >>> classes_like_labels(range(2), LabelMap(2, None), [False]), classes_like_labels(("a", "b"), by_name, [1, 2])
+    (array([False,  True]), array(['a', 'b'], dtype='<U1'))
     """
     keys = [label_key(name) for name in names]
-    is_text = any(isinstance(label, str) for label in distinct)
-    if not is_text and all(isinstance(key, int) for key in keys):
-        return np.array(keys)
-    if not is_text and set(keys) == {"True", "False"}:
-        return np.array([key == "True" for key in keys])
-    return np.array([str(name) for name in names])
+    numbers = number_keys(names)
+    are_truths = {*numbers} == {0, 1} and len(numbers) == 2
+    if not all(isinstance(number, int) for number in numbers) or (not are_truths and numbers != keys):
+        return np.array([str(name) for name in names])
+    if any(isinstance(label, str) for label in distinct):
+        written = {label_map.column(label): str(label) for label in distinct}
+        is_written = label_map.first_label == 0 and len(written) == len(distinct) == len(keys)
+        return np.array([written[i] if is_written else str(name) for i, name in enumerate(names)])
+    has_truths = len(distinct) > 0 and all(isinstance(label, (bool, np.bool_)) for label in distinct)
+    if are_truths and (has_truths or numbers != keys):
+        return np.array([number == 1 for number in numbers])
+    return np.array(numbers)
+
+
+def typed_classes(
+    names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
+) -> NDArray[Any] | None:
+    """The classes in the type of the labels where that is not the usual one; see `unless_usual`.
+
+    `names` are those of the columns, where labels or the positive one may have given them to columns without names.
+    """
+    if names is None and not {*(label_map.columns or ())} <= {0, 1}:  # the other one of two words is not known
+        return None
+    return unless_usual(
+        classes_like_labels(names or range(rule.n_classes), label_map, distinct), names, rule, label_map
+    )
+
+
+def unless_usual(
+    classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap
+) -> NDArray[Any] | None:
+    """Classes whose type names or numbers of columns do not tell; None where the classes are words, or column numbers.
+
+    Columns with names that labels count are known by their names.
+    """
+    if rule.names is not None and label_map.columns is None:
+        return None
+    if names is None:
+        return None if classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(rule.n_classes)) else classes
+    are_numbers = all(isinstance(number, int) for number in number_keys(names))
+    return classes if are_numbers else None
 
 
 def used_categories(

@@ -34,6 +34,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
 from refocal.rows.gate import Arguments, in_order_of_numbers, names_of_columns, rows_that_count
 from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import as_scores, column_names
 
@@ -256,6 +257,8 @@ def read(
     elif is_binary:  # the columns of a frame are then labels that exclude nothing
         names = None
         whole_names = ()
+    if is_binary:
+        check_series(values, names, argument, function)
     rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
     try:
         resolved = resolve(raw, rule)

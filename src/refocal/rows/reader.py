@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -43,7 +42,7 @@ from refocal.rows.labels import (
     sorted_classes,
 )
 from refocal.rows.marks import are_marks
-from refocal.rows.positive import order_with_positive
+from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -207,17 +206,11 @@ class RowReader:
 
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
-        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
-        is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
-        if not is_of_table or classes is None or len(classes) != 2:
+        if len(self.source.columns) != 1 or self.source.n_columns == 0:
             return
         column = self.source.columns[0]
-        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
-            return
-        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
-        called = {label_key(column), label_key(without_beginning)}
-        first, second = (label_key(name) for name in classes)
-        if first in called and second not in called:
+        if classes is not None and is_called_by_other(column, classes):
+            first, second = (label_key(name) for name in classes)
             contradiction = (
                 f"the column {column!r} is called by the class {first!r}, but read as the positive {second!r}"
             )

@@ -475,14 +475,22 @@ def test_log_odds_of_predictions_have_one_axis_and_those_of_a_fit_any():
     assert fitted.temperature_ == flat.temperature_
 
 
-@pytest.mark.parametrize(("label", "positive"), [(0, 1), (1, 0), (False, True), ("0", "1"), (0.0, True)])
+@pytest.mark.parametrize(
+    ("label", "positive"), [(0, 1), (1, 0), (False, True), ("0", "1"), (0.0, True), ("good", "bad")]
+)
 def test_rows_of_the_other_class_alone_need_no_second_label(label, positive):
     p = np.array([0.1, 0.3, 0.2])
     rows = Predictions.from_probabilities(p, [label] * 3, positive_label=positive)
     assert rows.labels.tolist() == [0, 0, 0]
     assert metrics.log_loss(rows) == pytest.approx(-np.log(1 - p).mean(), rel=1e-12)
-    with pytest.raises(LabelError, match="one of them the positive 'bad'"):
-        Predictions.from_probabilities(p, ["good"] * 3, positive_label="bad")
+    in_blocks = blocks([(p[:1], [label]), (p[1:], [label] * 2)], input="probabilities", positive_label=positive)
+    assert evaluate(in_blocks, {}).before.measures["log_loss"].value == pytest.approx(-np.log(1 - p).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("label", "positive"), [("bad", "Bad"), ("bad", "bad "), (2, "bad"), (-1, 5), ("True", "bad")])
+def test_a_label_that_may_be_the_positive_one_is_not_taken_for_the_other(label, positive):
+    with pytest.raises(LabelError, match="one of them the positive"):
+        Predictions.from_probabilities([0.1, 0.3], [label] * 2, positive_label=positive)
 
 
 @pytest.mark.parametrize(

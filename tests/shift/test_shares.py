@@ -148,6 +148,21 @@ def test_classes_that_do_not_overlap_have_the_intervals_of_counts():
     assert result.high[0] > 0.01
 
 
+@pytest.mark.parametrize("n_events", [0, 3, 60])
+def test_the_intervals_of_two_classes_are_complements(n_events):
+    """An interval of one share says that of the other: from 1 - its upper end to 1 - its lower one."""
+    rng = np.random.default_rng(16)
+    labels = rng.choice(2, 1000, p=[0.6, 0.4])
+    log_odds = rng.normal(3.0 * labels - 1.5, 1.0)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds, labels)
+    new_labels = (np.arange(200) < n_events).astype(int)
+    _, result = calibrator.adapt(rng.normal(3.0 * new_labels - 1.5, 1.0))
+    assert result.low[0] == pytest.approx(1.0 - result.high[1], abs=1e-12)
+    assert result.low[1] == pytest.approx(1.0 - result.high[0], abs=1e-12)
+    assert result.low[1] <= result.shares[1] <= result.high[1]
+    assert result.low[1] < result.high[1]
+
+
 def test_undersampling_is_undone_by_known_shares():
     """Against a fit on all rows."""
     rng = np.random.default_rng(5)

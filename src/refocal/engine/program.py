@@ -60,9 +60,9 @@ class Instruction:
     """Whether a curve is so steep that the last digits of a score in double precision change the result."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """A chain in the form that a kernel takes."""
+    """A chain in the form that a kernel takes; programs are told apart by their identity, as keys of a cache."""
 
     before: Chain
     """The first steps, which are computed by array functions."""

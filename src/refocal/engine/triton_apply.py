@@ -6,6 +6,8 @@ at a time, more than once.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 import triton
@@ -265,6 +267,17 @@ def _apply_kernel(
         tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 
+@lru_cache(maxsize=64)
+def _tables(program: Program, device: torch.device, _stream: int) -> tuple[Tensor, Tensor]:
+    """Where the numbers of each step start, and these numbers, in the memory of a GPU.
+
+    Copying them makes the host wait, so that it is done once; for each stream, since memory that a stream has freed
+    may be written again before another has read it.
+    """
+    starts = np.ascontiguousarray(program.steps[:, 1])
+    return torch.from_numpy(starts).to(device), torch.from_numpy(program.numbers).to(device)
+
+
 @beside_its_tensors
 def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Tensor] | None:
     """Probabilities of rows of logits, or their logarithms, in their precision; and what was seen of each row.
@@ -272,7 +285,6 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
     None for an affine map of rows that do not fit the registers.
     """
     opcodes = [int(opcode) for opcode in program.steps[:, 0]]
-    starts = np.ascontiguousarray(program.steps[:, 1])
     whole = x.shape[1] <= MAX_WHOLE
     if Opcode.AFFINE in opcodes and not whole:
         return None
@@ -281,9 +293,10 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
     rows = max(1, tile // chunk)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     seen = torch.empty(len(x), dtype=torch.int32, device=x.device)
+    stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0  # interpreted on the CPU
+    starts, numbers = _tables(program, x.device, stream)
     _apply_kernel[(triton.cdiv(len(x), rows),)](
-        x, torch.from_numpy(starts).to(x.device), torch.from_numpy(program.numbers).to(x.device), out, seen,
-        x.stride(0), out.stride(0), *x.shape,
+        x, starts, numbers, out, seen, x.stride(0), out.stride(0), *x.shape,
         KINDS_OF_STEPS=sum(opcode << 4 * k for k, opcode in enumerate(opcodes)), N_STEPS=len(opcodes),
         HAS_FOCAL=Opcode.FOCAL in opcodes, KEEPS_TOP=Opcode.TWO_CLASSES not in opcodes,
         HAS_FACTORS=Opcode.REWEIGHT in opcodes, LOG=log, WHOLE=whole, ROWS=rows, CHUNK=chunk,

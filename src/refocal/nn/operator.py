@@ -133,8 +133,7 @@ def log_probabilities(chain: Chain, x: Tensor, parameters: list[Tensor]) -> Tens
     return log_p
 
 
-@torch.library.custom_op("refocal::calibrate", mutates_args=())
-def calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
+def _calibrate(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
     """Log-probabilities (..., C) of scores, of their dtype; `CalibrationLayer` has the rest."""
     x = x.contiguous()  # the compiler was told that the result is, whatever layout it has chosen for the scores
     log_p = by_kernel(_host_chain(structure, *parameters), x, parameters)
@@ -168,6 +167,20 @@ def by_kernel(host: HostChain, x: Tensor, parameters: list[Tensor]) -> Tensor | 
     return None
 
 
-@calibrate.register_fake
-def _(x: Tensor, parameters: list[Tensor], structure: str) -> Any:
+# Registered directly: `torch.library.custom_op` would call it through wrappers that cost a small batch half as much
+# again.
+_LIBRARY: Any = torch.library.Library("refocal", "FRAGMENT")  # type: ignore[no-untyped-call]
+_SCHEMA = "calibrate(Tensor x, Tensor[] parameters, str structure) -> Tensor"
+_LIBRARY.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.impl("calibrate", _calibrate, "CompositeExplicitAutograd")
+
+
+def _shaped(x: Tensor, parameters: list[Tensor], structure: str) -> Tensor:
+    """What the compiler needs to know of the result: its shape, dtype and device."""
     return x.new_empty(x.shape)
+
+
+torch.library.register_fake("refocal::calibrate", _shaped, lib=_LIBRARY)
+
+calibrate: Any = torch.ops.refocal.calibrate.default
+"""`_calibrate` as an operator of torch, which a compiled model calls as it is."""

@@ -21,12 +21,13 @@ from refocal.rows.labels import (
     LabelRule,
     RawLabels,
     Resolved,
-    classes_of_names,
     distinct_labels,
     label_key,
     order_of_numbers,
     raw_labels,
     resolve,
+    typed_classes,
+    unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.positive import order_with_positive, other_class
@@ -120,7 +121,7 @@ def check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None
 def in_order_of_numbers(rows: Predictions) -> Predictions:
     """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
 
-    Numbers are then no names any more; False and True are.
+    Numbers are then no names any more, but classes where labels are text or truths; False and True are both.
     """
     order = order_of_numbers(rows.class_names)
     if rows.binary or order is None:
@@ -129,7 +130,9 @@ def in_order_of_numbers(rows: Predictions) -> Predictions:
     moved = replace(rows.reordered(np.array(order)), label_map=label_map)
     if {label_key(name) for name in rows.class_names or ()} == {"False", "True"}:
         return moved
-    return replace(moved, class_names=None, given_classes=None)
+    classes = moved.given_classes
+    is_usual = classes is None or classes.dtype.kind in "iu"
+    return replace(moved, class_names=None, given_classes=None if is_usual else classes)
 
 
 def in_column_order(values: Any) -> Any:
@@ -143,22 +146,16 @@ def in_column_order(values: Any) -> Any:
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
     """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
-    names = None if rule.names is None else tuple(str(name) for name in rule.names)
     if positive_label is None:
+        names = None if rule.names is None else tuple(str(name) for name in rule.names)
         resolved = resolve(rows.labels, rule)
-        # Numbers that are names of columns stay numbers, so that a prediction is like a label.
-        classes = resolved.classes if names is not None and resolved.classes.dtype.kind in "iub" else None
-        if resolved.label_map.columns is None:
-            classes = None
+        classes = unless_usual(resolved.classes, names, rule, resolved.label_map)
         checked = Predictions(scores, resolved.numbers, "logits", rows.weight, names, label_map=resolved.label_map)
         return replace(checked, given_classes=classes)
     distinct = distinct_labels(rows.labels.values, rule.argument, rule.function)
     label_map, names, swaps = order_with_positive(positive_label, rule, distinct, has_one_column)
     numbers = label_map.numbers(rows.labels.values)
-    counts_named_columns = rule.names is not None and label_map.columns is None
-    classes = None if names is None or counts_named_columns else classes_of_names(names, distinct)
-    if classes is not None and classes.dtype.kind not in "iub":
-        classes = None
+    classes = typed_classes(names, rule, label_map, distinct)
     checked = Predictions(scores, numbers, "logits", rows.weight, names, label_map=label_map, given_classes=classes)
     if not swaps:
         return checked
@@ -185,7 +182,8 @@ def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] |
 def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     """Raw rows of a file or a data set, all of them in memory, as their reader understands them.
 
-    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has.
+    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has. Of
+    columns without names the classes are their numbers, however a file stores its labels.
     """
     groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
@@ -212,6 +210,8 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     by_number = rows.label_map is not None and rows.label_map.columns is None
     if raw.is_moved and reader.class_names is not None and by_number:
         raise moved_error(raw.where, reader.function)
+    if rows.class_names is None:
+        rows = replace(rows, given_classes=None)
     return _with_checked_column(rows, reader)
 
 

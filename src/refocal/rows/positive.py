@@ -74,9 +74,10 @@ def _positive_of_unnamed(
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0
         return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
-    # Where all labels are of one class, the other one of numbers and truths is not in doubt.
+    # Where all labels are of one class, the other one of numbers and truths is not in doubt, and a word that is not the
+    # positive one is the other class. A number may be a mark, or count otherwise, and is not.
     others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}
-    is_known = wanted in keys or keys == [others.get(wanted)]
+    is_known = wanted in keys or keys == [others.get(wanted)] or _is_other_word(keys, wanted)
     if len(keys) > 2 or not is_known:
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=listed([repr(key) for key in keys]))
@@ -86,3 +87,12 @@ def _positive_of_unnamed(
     if negative is None or (negative, wanted) == (0, 1):
         return PositiveOrder(label_map, None, swaps=False)
     return PositiveOrder(label_map, (str(negative), str(wanted)), swaps=False)
+
+
+def _is_other_word(keys: Sequence[LabelKey], wanted: LabelKey) -> bool:
+    """Whether all labels are one word that is plainly not the positive one, which may be written otherwise."""
+    if len(keys) != 1 or not isinstance(keys[0], str) or not isinstance(wanted, str):
+        return False
+    if {keys[0], wanted} & {"True", "False"}:
+        return False
+    return keys[0].strip().casefold() != wanted.strip().casefold()

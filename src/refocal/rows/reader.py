@@ -34,13 +34,14 @@ from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    classes_of_names,
     in_sorted_order,
     label_key,
     missing_label,
+    number_keys,
     order_of_numbers,
     raw_labels,
     sorted_classes,
+    typed_classes,
 )
 from refocal.rows.marks import are_marks
 from refocal.rows.positive import order_with_positive
@@ -105,6 +106,8 @@ class RowReader:
     """How labels of all rows are read, as column numbers of the raw rows; None: each block decides for itself."""
     classes: tuple[Any, ...] | None = None
     """The class of each column in the type of the labels, where labels named columns without names."""
+    types_classes: bool = False
+    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
     source: Origin = field(default_factory=Origin)
     columns: tuple[Any, ...] | None = None
     """The names of the columns as the first block, a data frame, has them."""
@@ -134,8 +137,10 @@ class RowReader:
             return False
         if self.positive_label is not None or self.rule.needs_distinct:
             return True
+        if self.class_names is None:
+            return self.types_classes
         # Labels that are numbers or truths tell that the classes are, too.
-        return self.class_names is not None and classes_of_names(self.class_names, ()).dtype.kind in "ib"
+        return all(isinstance(number, int) for number in number_keys(self.class_names))
 
     def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
         """The reader that knows how labels of which these are the distinct ones are read."""
@@ -147,20 +152,34 @@ class RowReader:
         if self.positive_label is not None:
             label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
             order = np.array([1, 0]) if swaps and not has_one_column else None
+            classes = self._typed(names, label_map, labels, order)
             if names is not None and order is not None:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
             if has_one_column:
                 self.check_one_column(names)
-            classes = _typed_classes(names, rule, label_map, labels)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
         if rule.names_by_labels(labels):
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
         label_map = rule.decide(labels)
-        typed_names = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
-        return replace(self, label_map=label_map, classes=typed_names)
+        typed = self._typed(rule.names, label_map, labels, self.order)
+        return replace(self, label_map=label_map, classes=typed or self.classes)
+
+    def _typed(
+        self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
+    ) -> tuple[Any, ...] | None:
+        """The classes in the type of the labels, in the order in which rows are read; None where it is the usual one.
+
+        Both `names` and `label_map` are of the columns as the raw rows have them.
+        """
+        if names is None and not self.types_classes:
+            return None
+        classes = typed_classes(names, self.rule, label_map, labels)
+        if classes is None:
+            return None
+        return tuple((classes if order is None else classes[order]).tolist())
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
@@ -427,17 +446,6 @@ def moved_error(where: str, function: str) -> LabelError:
     """The error about labels that count columns which are in several orders."""
     expected = "names of classes where files have their columns in several orders"
     return LabelError("y", function, expected=expected, got=f"column numbers in {where}, which has another order")
-
-
-def _typed_classes(
-    names: tuple[str, ...] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
-) -> tuple[Any, ...] | None:
-    """The classes in the type of the labels where that is not text; None where names say it all."""
-    counts_named_columns = rule.names is not None and label_map.columns is None
-    if names is None or counts_named_columns:
-        return None
-    classes = classes_of_names(names, distinct)
-    return tuple(classes.tolist()) if classes.dtype.kind in "ib" else None
 
 
 def _has_groups(groups: Any) -> bool:

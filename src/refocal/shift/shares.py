@@ -280,8 +280,9 @@ def _share_intervals(
     """Intervals of the shares by random weights of the rows, under replicates of the calibration.
 
     The prior has no part in them, since it moves the shares towards those of the fit and not towards the truth. If no
-    classes overlap, then c of N rows of a class have about Beta(c, N - c) for replicates of its share, whose quantile
-    is Clopper and Pearson's lower end; the upper one is that of Beta(c + 1, N - c): a row more, g ~ Exp(1), is added.
+    classes overlap, then c of N rows of a class have about Beta(c, N - c) for replicates s of its share. Clopper and
+    Pearson's ends are the quantiles of Beta(c, N - c + 1) and Beta(c + 1, N - c): a row more, g ~ Exp(1), of the other
+    classes, N s / (N + g), and of this one, (N s + g) / (N + g). Of two classes the intervals are complements.
     """
     n_replicates = 200
     # The prior in rows for each class that remains, next to nothing: likelihoods have maxima without shares of zero.
@@ -308,8 +309,8 @@ def _share_intervals(
         shares[i] = likely_shares(p_i, old_i, weight, likeliest, TOLERANCE_OF_REPLICATES, prior)
         log_ratio[i] = np.log(np.maximum(shares[i], 1e-12) / old_i)
     tail = 0.5 * (1.0 - level)
-    low = np.quantile(shares, tail, axis=0)
-    row_more = rng.exponential(size=shares.shape)
+    row_more = rng.exponential(size=(n_replicates, 1))
+    low = np.quantile(n_effective * shares / (n_effective + row_more), tail, axis=0)
     high = np.quantile((n_effective * shares + row_more) / (n_effective + row_more), 1.0 - tail, axis=0)
     return low, high, _Replicates(intercept, slope, log_ratio)
 

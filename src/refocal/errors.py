@@ -58,10 +58,12 @@ class Remedy(Enum):
         "Names of classes are understood where the columns have names: pass a data frame, or Predictions.from_"
         "probabilities(…, class_names=…) in place of both; metrics also take classes=…, the class of each column."
     )
+    NAMES_OF_MONITOR = "Name the classes: CalibrationMonitor(class_names=(…)), of two the positive class second."
     READ_PREDICTIONS = (
         "If they are to be read otherwise, pass Predictions, which take class_names=, first_label=, positive_label= "
         "and ignore_index=."
     )
+    CALLED_ALIKE = "Columns are matched by their names: rename those that stand for the same class."
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     OVERWRITE = "To have it replaced or removed, say overwrite=True."
     MERGE_ONCE = "Rows count once: to have what is new, merge all monitors into a new one."

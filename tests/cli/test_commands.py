@@ -367,11 +367,10 @@ def test_columns_are_taken_for_what_they_are_called(refocal, folder):
         assert one["measures"]["log_loss"]["value"] == pytest.approx(other["measures"]["log_loss"]["value"], rel=1e-12)
     named_table("other.csv", ["dog", "cat", "emu", "bee"], [0, 1, 2, 3])
     code, _, err = refocal("apply", "c.json", "other.csv", "-o", "x.csv")
-    assert (code, "'bee' in one of them only" in err, "--values" in err) == (
-        1,
-        True,
-        True,
-    )
+    assert (code, "'bee' in one of them only" in err, "--values" in err) == (1, True, False)
+    assert "the same in both: dog, cat, emu, ant" in err
+    code, _, err = refocal("apply", "c.json", "other.csv", "--values", "dog,cat,emu,bee", "-o", "x.csv")
+    assert (code, "rename those that stand for the same class" in err, "--values" in err) == (1, True, False)
     pd.read_csv("b.csv").assign(bee=1.0).to_csv("more.csv", index=False)  # a column that is none of its classes
     assert refocal("apply", "c.json", "more.csv", "-o", "more-out.csv")[0] == 0
     pd.testing.assert_frame_equal(pd.read_csv("more-out.csv")[list(a)], a)

@@ -439,6 +439,17 @@ def test_periods_of_which_no_order_is_known_are_refused(refocal, folder):
     assert not (folder / "monitor.json").exists()
 
 
+def test_files_called_by_words_come_by_a_command_for_each(refocal, folder):
+    for name in ("autumn", "spring"):
+        pd.DataFrame({"p": [0.2, 0.7] * 4, "label": [0, 1] * 4}).to_csv(folder / f"{name}.csv", index=False)
+    for options in ([], ["--backtest"]):
+        code, _, err = refocal("monitor", "autumn.csv", "spring.csv", "--probability-column", "p", *options)
+        assert (code, "differ in their numbers alone where several come together" in err) == (2, True)
+    assert not (folder / "monitor.json").exists()
+    for name in ("autumn", "spring"):
+        assert refocal("monitor", f"{name}.csv", "--probability-column", "p")[0] == 0
+
+
 def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, days, folder):
     outcomes = pd.concat([pd.read_csv(file) for file in files(days, "came")]).sample(frac=1.0, random_state=0)
     outcomes[:900].to_csv("first.csv", index=False)
@@ -453,6 +464,21 @@ def test_outcomes_in_two_files_of_one_command_are_those_of_one_file(refocal, day
         found[state] = CalibrationMonitor.load(f"{state}.json")
     assert found["one"].summary().n == found["two"].summary().n == 1500
     assert found["two"].e_value == pytest.approx(found["one"].e_value, rel=1e-9)
+
+
+@pytest.mark.parametrize("order", [("no", "yes"), ("yes", "no")])
+def test_a_first_batch_of_one_class_in_words_is_read_by_the_positive_label(refocal, folder, order):
+    for day, label in enumerate(order):
+        pd.DataFrame({"p": [0.2, 0.7], "label": [label] * 2}).to_csv(f"day{day}.csv", index=False)
+        code, _, err = refocal("monitor", f"day{day}.csv", "--probability-column", "p", "--positive-label", "yes")
+        assert (code, err) == (0, "")
+    watched = CalibrationMonitor.load("monitor.json")
+    assert [each.rate.value for each in watched.history()] == [float(label == "yes") for label in order]
+    pd.DataFrame({"p": [0.2], "label": ["maybe"]}).to_csv("day3.csv", index=False)
+    code, _, err = refocal("monitor", "day3.csv", "--probability-column", "p")
+    assert (code, "among the class names (no, yes)" in err) == (1, True)
+    code, _, err = refocal("monitor", "day0.csv", "--probability-column", "p", "--state", "new.json")
+    assert (code, "say which label is the positive one with --positive-label" in err) == (1, True)
 
 
 def test_a_day_without_events_counts_after_a_positive_label(refocal, folder):

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.special import expit
 from scipy.stats import binomtest
 
 from refocal.decide import (
@@ -264,6 +266,71 @@ def test_errors_of_means_are_those_of_weights_that_depend_on_the_label():
     ends = [automated.cost_low[-1], automated.cost_high[-1], automated.error_low[-1], automated.error_high[-1]]
     # The jackknife of `evaluate_decisions` has the leverage of heavy rows besides.
     assert_allclose(ends, [found.cost.low, found.cost.high, found.error.low, found.error.high], rtol=1e-3)
+
+
+def test_mistakes_that_were_not_seen_weigh_as_the_rows_of_their_class():
+    """100 rows of class 0 and 50 of class 1, of weight 5, all decided rightly; missing one of class 1 costs 4."""
+    labels = np.repeat([0, 1], [100, 50])
+    p = np.where(labels == 1, 0.99, 0.01)
+    weight = np.where(labels == 1, 5.0, 1.0)
+    z2 = 1.959964**2
+    # A row of class 1 among those of the first action would weigh 5, so that their weight of 100 says as much as 20.
+    of_missed = 100 / 350 * 4.0 * z2 / (20 + z2)
+    # One of class 0 among those of the second would weigh 1, which cannot make 50 rows say more than 50 do.
+    of_false_alarms = 250 / 350 * z2 / (50 + z2)
+    expected = np.hypot(of_missed, of_false_alarms)
+    found = evaluate_decisions(labels, p, [[0, 1], [4, 0]], sample_weight=weight)
+    assert_allclose([found.cost.low, found.cost.high], [0.0, expected], rtol=1e-6)
+    curve = automation_curve(labels, p, [[0, 1], [4, 0]], sample_weight=weight)
+    assert_allclose(curve.cost_high[-1], expected, rtol=1e-6)
+
+
+def test_costs_of_weighted_rows_cover_where_a_handful_of_mistakes_decides():
+    """An overconfident model whose rows of class 1 were kept with probability 0.3: about two costly rows a sample."""
+    rng = np.random.default_rng(0)
+    costs = np.array([[0.0, 1.0], [4.0, 0.0]])
+
+    def rows_of(n):
+        score = 1.5 * rng.normal(size=n)
+        labels = (rng.random(n) < expit(score)).astype(int)
+        return score, labels, expit(2.0 * score)
+
+    score, _, p = rows_of(400_000)
+    of_actions = np.stack([1 - expit(score), expit(score)], axis=1) @ costs
+    expected = np.stack([1 - p, p], axis=1) @ costs
+    action = expected.argmin(axis=1)
+    truth = np.where(expected.min(axis=1) <= 0.3, of_actions[np.arange(len(p)), action], 0.3).mean()
+    inside = 0
+    for _ in range(300):
+        _, labels, p = rows_of(600)
+        kept = np.flatnonzero((labels == 0) | (rng.random(600) < 0.3))[:200]
+        weight = np.where(labels == 1, 1 / 0.3, 1.0) * np.exp(0.5 * rng.normal(size=600))
+        found = evaluate_decisions(labels[kept], p[kept], costs, abstain=0.3, sample_weight=weight[kept]).cost
+        inside += found.low <= truth <= found.high
+    assert inside >= 282  # 94 %
+
+
+def test_errors_of_automated_rows_have_the_leverage_of_heavy_ones(rows):
+    labels, p, weight = rows
+    weight = weight**3
+    curve = automation_curve(labels, p, sample_weight=weight, n_points=8)
+    wrong = p.argmax(axis=1) != labels
+    n_effective = int(weight.sum() ** 2 / np.sum(weight**2))
+    t2 = stats.t.ppf(0.975, n_effective - 1) ** 2
+    for i, limit in enumerate(curve.highest_expected_cost):
+        taken = 1.0 - p.max(axis=1) <= limit + 1e-9
+        x = wrong[taken]
+        w = weight[taken]
+        without_each = [np.average(np.delete(x, j), weights=np.delete(w, j)) for j in range(len(x))]
+        error = np.average(x, weights=w)
+        variance = (len(x) - 1) / len(x) * np.sum((np.array(without_each) - error) ** 2)
+        assert (curve.error_high[i] - curve.error_low[i]) / 2 > 0.99 * np.sqrt(wilson_variance(error, variance, t2))
+
+
+def wilson_variance(share, variance, t2):
+    """The square of half of Wilson's interval of a share of this variance."""
+    n = share * (1 - share) / variance
+    return t2 * (share * (1 - share) / n + t2 / (4 * n * n)) / (1 + t2 / n) ** 2
 
 
 def test_equal_weights_are_no_weights(rows):

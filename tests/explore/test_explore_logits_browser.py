@@ -189,6 +189,8 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
         ("p,label,labels\n0.3,0,1\n0.8,1,0\n", "There are columns label and labels"),
         ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
         ("logit_c1,logit_c2,logit_c3,label\n1,2,5,1\n1,2,5,2\n", "The label 1 may be a name of c1, c2, c3 or a column"),
+        ("p_1_x,p_0_x,label\n.9,.1,1\n.2,.8,0\n", "The label 1 may be a name of 1_x, 0_x or a column"),
+        ("logit_xTrue,logit_xFalse,label\n1,2,True\n1,2,false\n", "The label 1 may be a name of xTrue, xFalse or a"),
         ("a,label\n1,0\n", "a column for each class"),
         ("id,p,label\n7,0.5,yes\n8,0.5,no\n", "a number p and a label 0 or 1"),
         ("a2,a0,a1,label\n1.5,2,3.5,0\n0.3,0.7,2.5,1\n1,1,1,2\n", "Which of the columns a2, a0, a1 are classes?"),

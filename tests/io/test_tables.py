@@ -450,7 +450,7 @@ def test_values_of_another_kind_are_refused_whatever_the_size_of_blocks(
 
 @pytest.mark.parametrize("repeated", ['"p": 0.5, "p": 0.2, "label": 0', '"p": 0.2, "label": 1, "label": 0'])
 def test_a_field_that_is_twice_in_a_line_is_refused(tmp_path, repeated):
-    lines = [f"{{{repeated}}}", '{"p": 0.7, "label": 1, "meta": {"a": 1, "a": 2}}']
+    lines = [f"{{{repeated}}}", '{"p": 0.7, "label": 1, "meta": {"a": 1, "b": {"a": 2}}}']
     for order in (lines, lines[::-1]):
         (tmp_path / "a.jsonl").write_text("\n".join(order))
         name = "p" if repeated.startswith('"p": 0.5') else "label"
@@ -465,6 +465,17 @@ def test_a_field_that_is_twice_in_a_line_is_refused(tmp_path, repeated):
         read(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").write_text(lines[1])
     assert read(tmp_path / "a.jsonl").labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("repeated", ['{"a": 1, "a": 2}', '{"b": {"a": 1, "a": 2}}', '[{"a": 1}, {"a": 1, "a": 2}]'])
+def test_a_field_that_is_twice_in_an_object_within_a_line_is_refused(tmp_path, repeated):
+    good = '{"p": 0.2, "label": 0, "meta": {"a": 1}}'
+    bad = f'{{"p": 0.7, "label": 1, "meta": {repeated}}}'
+    (tmp_path / "a.jsonl").write_text(f"{good}\n{bad}\n")
+    with pytest.raises(FormatError, match="row 1 has the field 'a' twice"):
+        read(tmp_path / "a.jsonl")
+    with pytest.raises(FormatError, match="row 1 has the field 'a' twice"):
+        evaluate(open_rows(tmp_path / "a*.jsonl"))
 
 
 def test_whole_numbers_beside_a_score_are_no_class(tmp_path):

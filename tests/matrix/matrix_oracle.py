@@ -53,7 +53,7 @@ def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, i
         column_of = names
     elif not wanted & names.keys() and wanted <= counted.keys():
         column_of = counted
-    elif columns is None and positive is not None and key(positive) in wanted and len(wanted) <= 2:
+    elif columns is None and positive is not None and is_one_of_two(key(positive), wanted):
         column_of = {each: int(each == key(positive)) for each in wanted}
     elif columns is None and is_fit and len(wanted) == n_classes:
         are_numbers = all(re.fullmatch(r"-?\d+", each) for each in wanted)
@@ -64,6 +64,13 @@ def expected(columns, labels, n_classes, *, positive=None, first=0, mark=None, i
         asked = TRUTH.get(key(positive), key(positive))
         column_of = {each: int(each == asked) for each in wanted}
     return [column_of.get(each) for each in keys]
+
+
+def is_one_of_two(positive, wanted):
+    """Whether labels are of two classes, one of them the positive; a single other word is the other class."""
+    other = next(iter(wanted - {positive}), "")
+    is_other = len(wanted) == 1 and re.search("[a-z]", other) is not None and other not in TRUTH
+    return len(wanted | {positive}) <= 2 and (positive in wanted or is_other)
 
 
 def positive_column(columns, labels, positive, *, is_one_number=False):

@@ -159,6 +159,28 @@ def test_default_interval_of_a_calibration_error_covers(metric, power):
     assert covered >= 0.85 * n_trials
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_interval_of_the_largest_gap_holds_models_off_by_the_gaps_as_they_were_seen(seed):
+    """Against binomial draws: a model under which 5 % of the values are as small as the one seen is not ruled out."""
+    rng = np.random.default_rng(seed)
+    n = 12_000
+    u = np.sort(rng.random(n))
+    p = 0.25 + 0.7 * u
+    y = (rng.random(n) < p - (0.03 + 0.06 * np.sin(np.pi * u))).astype(int)
+    found = rm.bootstrap_interval("max_calibration_error", y, p)
+    gaps_of_eighths = (p - y).reshape(8, -1).mean(axis=1)
+    gap = np.interp((np.arange(15) + 0.5) / 15, (np.arange(8) + 0.5) / 8, gaps_of_eighths)
+    confidence = p.reshape(15, -1).mean(axis=1)
+    observed = np.abs((p - y).reshape(15, -1).mean(axis=1)).max()
+    assert found.value == pytest.approx(observed)
+    largest = 0.0
+    for t in np.arange(0.9, 1.6, 0.02):
+        rates = rng.binomial(n // 15, confidence - t * gap, (2000, 15)) / (n // 15)
+        if np.mean(np.abs(confidence - rates).max(axis=1) <= observed) > 0.05:
+            largest = float(np.abs(t * gap).max())
+    assert observed < largest < found.high < 1.1 * largest
+
+
 def test_kernel_is_that_of_the_smooth_error():
     y, p = draw(0)
     for width in (0.01, 0.1, 0.7):

@@ -20,6 +20,7 @@ from refocal.monitor import CalibrationMonitor
 from refocal.monitor.evidence import PRECISIONS, left_after
 from refocal.monitor.independent import ALTERNATIVES, log_ratios
 from refocal.monitor.independent import left_after as left_after_rows
+from refocal.monitor.monitor import entering_together
 from refocal.report import render_monitor
 
 
@@ -613,7 +614,7 @@ def test_periods_before_0_months_and_weekdays_are_in_the_order_of_time(names):
         *("31.12.25", "12/31/25", "1/2/26 06:00", "31-12-25", "Q1 2026", "w52/2025", "week 3, 2026"),
         *("Friday, 2026-01-02", "31/12", "1/2", "31.12.", "31-12", "31122025", "12312025", "scores_31122025"),
         *("Q12026", "Q1-26", "1Q26", "4Q2025", "1H2026", "H1 2026", "1. Quartal 2026", "scores Q1 2026"),
-        *("2025-12-31 09:00 PM", "9pm", "Dez 2025", "Januar", "mai_2026", "14 juillet"),
+        *("2025-12-31 09:00 PM", "9pm"),
     ],
 )
 def test_short_years_and_years_behind_quarters_and_weekdays_are_refused(text):
@@ -630,23 +631,67 @@ def test_dates_that_are_not_in_the_order_of_time_are_refused(text):
 
 
 def test_texts_in_the_order_of_time_are_periods():
-    monitor = CalibrationMonitor()
     texts = ["2025-12-31", "2025-12-31T10:30", "2025/12/31", "20251231", "2025-W52", "May", "v1.2.3", "2025-12-31-2015"]
-    texts += [
-        "12-31",
-        "202512",
-        "251231",
-        "h1",
-        "week 3",
-        "set 3",
-        "run 20",
-        "1767225600",
-        "10012",
-        "AM",
-        "1st",
-        "2.10",
-    ]
-    assert [monitor.update([0.2, 0.7], [0, 1], period=text) for text in texts] == [2] * len(texts)
+    texts += ["12-31", "202512", "251231", "h1", "week 3", "set 3", "run 20", "1767225600", "10012", "AM", "1st"]
+    for text in texts:
+        assert CalibrationMonitor().update([0.2, 0.7], [0, 1], period=text) == 2
+
+
+UNKNOWN_ORDER = [
+    ("Januar", "Februar"),
+    ("Oktober", "Dezember"),
+    ("14 juillet", "2 août"),
+    ("janv. 2026", "févr. 2026"),
+    ("scores_2026-01-01", "preds_2026-01-02"),
+    ("spring", "autumn"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), UNKNOWN_ORDER)
+def test_words_that_come_against_their_sorted_order_are_refused(first, second):
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7], [0, 1], period=first)
+    with pytest.raises(ParameterError, match=f"sorted behind '{first}' or differs from it .* Got '{second}'"):
+        monitor.update([0.2, 0.7], [0, 1], period=second)
+    assert monitor.update([0.2, 0.7], [0, 1], period=first) == 2
+    assert [each.first for each in monitor.history()] == [first]
+
+
+def updated_together(periods):
+    monitor = CalibrationMonitor()
+    with entering_together(monitor):
+        for period in periods:
+            monitor.update([0.2, 0.7], [0, 1], period=period)
+
+
+@pytest.mark.parametrize("names", UNKNOWN_ORDER)
+def test_words_that_come_together_are_refused_in_either_order(names):
+    for periods in (names, names[::-1]):
+        with pytest.raises(ParameterError, match="differ in their numbers alone where several come together"):
+            CalibrationMonitor().update([0.2, 0.7], [0, 1], clusters=periods)
+        with pytest.raises(ParameterError, match="where several come together"):
+            updated_together(periods)
+
+
+def test_words_that_come_in_their_sorted_order_are_periods_in_it():
+    monitor = CalibrationMonitor()
+    for period in ("autumn", "spring", "winter 2", "winter 10", "winter 3"):
+        monitor.update([0.2, 0.7], [0, 1], period=period)
+    assert [each.first for each in monitor.history()] == ["autumn", "spring", "winter 2", "winter 3", "winter 10"]
+
+
+def test_monitors_of_periods_whose_common_order_is_not_known_are_not_merged():
+    def watched(*periods):
+        monitor = CalibrationMonitor()
+        for period in periods:
+            monitor.update([0.2, 0.7], [0, 1], period=period)
+        return monitor
+
+    with pytest.raises(DataError, match=r"differ in their numbers alone\. Got 'April' and 'Mai'"):
+        watched("April", "Mai").merge(watched("April", "Juni"))
+    assert watched("April", "Mai").merge(watched("April", "Mai")).summary().n == 8
+    assert watched().merge(watched("April", "Mai")).summary().n == 4
+    assert watched("day 2").merge(watched("day 1", "day 10")).summary().last == "day 10"
 
 
 @pytest.mark.parametrize("independent", [False, True])

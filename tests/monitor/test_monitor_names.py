@@ -141,3 +141,11 @@ def test_decimals_whose_order_is_not_plain_are_no_periods(periods):
     monitor.update([0.2, 0.8], [0, 1], clusters=["2026", "2026.25"])
     with pytest.raises(ParameterError, match=r"Got '2026\.5' and '2026\.25' instead"):
         monitor.update([0.2, 0.8], [0, 1], clusters=["2026.5", "2026.5"])
+
+
+def test_words_of_columns_without_names_need_those_of_the_monitor():
+    with pytest.raises(LabelError, match=r"text such as 'no' .* Name the classes: CalibrationMonitor\(class_names="):
+        CalibrationMonitor().update([0.2, 0.3], ["no", "no"])
+    monitor = CalibrationMonitor(class_names=["no", "yes"])
+    assert monitor.update([0.2, 0.3], ["no", "no"]) == 2
+    assert monitor.summary().rate.value == 0.0

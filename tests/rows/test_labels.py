@@ -269,3 +269,35 @@ def test_labels_that_may_be_the_numbers_in_names_or_column_numbers_are_refused(t
     assert read(path, values="c*").labels.tolist() == labels.tolist()
     in_blocks = TemperatureScaling().fit(open_rows(path, values="c*")).temperature_
     assert in_blocks == pytest.approx(TemperatureScaling().fit(logits, labels).temperature_)
+
+
+@pytest.mark.parametrize(
+    ("columns", "labels", "by_number"),
+    [
+        (("1_prob", "0_prob"), ("1", "0"), "1_prob"),
+        (("P(True)", "P(False)"), (True, False), r"P\(True\)"),
+        (("x.1.0.y", "x.0.0.y"), (1.0, 0.0), "1.0.y"),
+        (("pTrue", "pFalse"), ("true", "false"), "pTrue"),
+        (("m1_class2_s", "m1_class0_s", "m1_class1_s"), (2, 0, 1), "class2_s"),
+        (("-1_s", "0_s", "1_s"), (0, 0, 1), "-1_s"),
+    ],
+)
+def test_numbers_within_the_names_of_columns_are_not_counted_past(tmp_path, columns, labels, by_number):
+    logits, drawn = draw_logits(60, len(columns))
+    numbers = [labels[i] for i in drawn]
+    path = tmp_path / "rows.csv"
+    frame = pd.DataFrame(logits, columns=list(columns))
+    frame.assign(label=numbers).to_csv(path, index=False)
+    named = ",".join(columns)
+    message = f"or plainly column numbers. Got [01]: '.*' by its number, '{by_number}' counted from 0"
+    for rows in (
+        lambda: read(path, values=named),
+        lambda: TemperatureScaling().fit(open_rows(path, values=named)),
+        lambda: TemperatureScaling().fit(frame, numbers),
+    ):
+        with pytest.raises(LabelError, match=message):
+            rows()
+    # In the order of their numbers, and where these are no labels.
+    counted = [name for name in sorted(columns) if not name.startswith("-")]
+    pd.DataFrame(logits[:, : len(counted)], columns=counted).assign(label=drawn % 2).to_csv(path, index=False)
+    assert read(path, values=",".join(counted)).labels.tolist() == (drawn % 2).tolist()

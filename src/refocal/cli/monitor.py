@@ -270,7 +270,7 @@ def _backtest(
     output: Path | None,
 ) -> None:
     """Compare policies on past batches, and say which one is recommended."""
-    from refocal.monitor.periods import in_order
+    from refocal.monitor.periods import check_order, in_order
 
     if not files:
         raise UsageError("--backtest needs past batches with labels.")
@@ -296,6 +296,7 @@ def _backtest(
         known = known or rows.class_names
         batches += _by_period(rows, refocal.io.files.stem_of(file))
     # Files of one period need not follow one another.
+    check_order([period for period, _ in batches], [], "refocal monitor")
     batches.sort(key=lambda period_and_rows: in_order(period_and_rows[0]))
     comparison = refocal.monitor.backtest(batches, calibrator=fitted, delay=past.delay or 0)
     if output is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_number
 from refocal.decide.actions import decide_rows
-from refocal.decide.cost_intervals import cost_moments, excess_variance, interval_of_costs
+from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_costs, class_names_of
 from refocal.metrics.bins import effective_size, outcome_weights
 from refocal.metrics.influence import variance_of_mean
@@ -105,6 +105,7 @@ def automation_curve(
     sizes = effective_size(errors, automated, of_mistakes[:, 0], of_others[:, 0])
     n_units = number_of(rows.clusters, rows.weight)
     excess: Vector | float = 0.0
+    variance: Vector | None = None
     if rows.clusters is not None:
         is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
         for point, end in enumerate(last):
@@ -113,16 +114,22 @@ def automation_curve(
         # The influence of a row on the error among automated rows.
         influence = is_automated * (decided.is_wrong - errors[:, None]) * (weight.sum() / automated)[:, None]
         variance = variance_of_mean(influence, rows.weight, rows.clusters)
+    elif n_units is not None:
+        # By the jackknife: a row of a large weight moves the error of the rows that it is among more than w² says.
+        points = [order[: end + 1] for end in last]
+        variance = np.array([variance_of_mean(decided.is_wrong[point], weight[point]) for point in points])
+    if variance is not None:
         own_variance = errors * (1.0 - errors)
-        of_clusters = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
-        sizes = np.minimum(sizes, of_clusters)
+        of_units = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
+        sizes = np.minimum(sizes, of_units)
     error_low, error_high = wilson(errors, sizes, level, n_units)
     sums = [up_to_points(moments) for moments in cost_moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
     undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])
     sums[0] += (undecided[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
     limits = (min(price, float(table.min())), max(price, float(table.max())))
-    costs_of_points = interval_of_costs(sums, table, level, limits, n_units, excess)
+    weights_at_ends = CostRanges.of(table).weights_at_ends(rows, table)
+    costs_of_points = interval_of_costs(sums, table, level, limits, weights_at_ends, n_units, excess)
     return AutomationCurve(
         share=automated / weight.sum(),
         highest_expected_cost=expected_cost[order][last],

@@ -10,7 +10,7 @@ import numpy as np
 from refocal._arrays import Indices, Vector, to_numpy
 from refocal._groups import as_groups
 from refocal.decide.actions import ABSTAIN, DecidedRows, decide_rows
-from refocal.decide.cost_intervals import cost_moments, excess_variance, interval_of_costs
+from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_abstain, check_costs, class_names_of, positive_action
 from refocal.decide.groups import GroupDecisions, decisions_by_group
 from refocal.metrics.inputs import check_level, mean, read_probabilities
@@ -91,11 +91,13 @@ def evaluate_decisions(
         has_weight = np.ravel(np.asarray(to_numpy(sample_weight))) > 0.0
         columns = {name: column[has_weight] for name, column in columns.items()}
 
+    weights_at_ends = CostRanges.of(table).weights_at_ends(rows, table)
+
     def cost_of(members: Indices, level_of_one: float) -> tuple[Interval, float]:
         """The cost of some rows."""
         of_members = rows.take(members)
         decided_members = decided.take(members)
-        cost = _cost_of_rows(of_members, decided_members, table, level_of_one, simultaneous=True)
+        cost = _cost_of_rows(of_members, decided_members, table, weights_at_ends, level_of_one, simultaneous=True)
         return cost, mean(decided_members.expected_cost, of_members.weight)
 
     fixed_costs = {action: mean(table[rows.labels, action], rows.weight) for action in range(table.shape[1])}
@@ -109,7 +111,7 @@ def evaluate_decisions(
         automated_clusters = None if rows.clusters is None else rows.clusters[automated]
         error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
     return DecisionReport(
-        cost=_cost_of_rows(rows, decided, table, level),
+        cost=_cost_of_rows(rows, decided, table, weights_at_ends, level),
         expected_cost=mean(decided.expected_cost, rows.weight),
         automated=interval_of_share(automated, rows.weight, level, rows.clusters),
         error=error,
@@ -122,7 +124,13 @@ def evaluate_decisions(
 
 
 def _cost_of_rows(
-    rows: Predictions, decided: DecidedRows, table: Vector, level: float, *, simultaneous: bool = False
+    rows: Predictions,
+    decided: DecidedRows,
+    table: Vector,
+    weights_at_ends: Vector,
+    level: float,
+    *,
+    simultaneous: bool = False,
 ) -> Interval:
     """The mean cost of rows that are decided, with its interval; `simultaneous` for a level close to 1."""
     sums = [moments.sum(axis=1) for moments in cost_moments(rows, decided, table)]
@@ -133,7 +141,9 @@ def _cost_of_rows(
         value = mean(decided.cost, rows.weight)
         return Interval(value, *limits, level, limits[1] - limits[0], 0.0, 0)
     excess = 0.0 if n_units is None else float(excess_variance(decided.cost, rows))
-    costs_of_rows = interval_of_costs(sums, table, level, limits, n_units, excess, simultaneous=simultaneous)
+    costs_of_rows = interval_of_costs(
+        sums, table, level, limits, weights_at_ends, n_units, excess, simultaneous=simultaneous
+    )
     return Interval(
         value=float(costs_of_rows.mean),
         low=float(costs_of_rows.low),

@@ -110,6 +110,18 @@ const files = (() => {
     return { places: chosen, names: chosen.map((j) => heads[j]), probabilities: false };
   }
 
+  // The number in each name, where names differ in it alone, as c1 and c2 do, or P(True) and P(False).
+  function numbersWithin(names) {
+    const whole = String.raw`(?<!\d)(?<!\d\.)\d+(?:\.0*)?(?!\.?\d)|true|false`;
+    for (const number of [new RegExp(whole, "gi"), new RegExp(`[+-]?(?:${whole})`, "gi")]) {
+      const beside = (name, at) => JSON.stringify([name.slice(0, at.index), name.slice(at.index + at[0].length)]);
+      const texts = names.map((name) => new Map([...name.matchAll(number)].map((at) => [beside(name, at), key(at[0])])));
+      const shared = [...texts[0].keys()].filter((text) => texts.every((other) => other.has(text)));
+      if (shared.length === 1) return texts.map((text) => text.get(shared[0]));
+    }
+    return [];
+  }
+
   // Labels are names of columns, if all are; column numbers, if none is and all are whole numbers from 0.
   function columnNumbers(labels, names) {
     const column = new Map(names.map((name, j) => [key(name), j])), keys = labels.map(key);
@@ -119,9 +131,9 @@ const files = (() => {
     const odd = keys.findIndex((each) => !column.has(each) && (named > 0 || !Number.isInteger(Number(each))));
     if (odd >= 0) fail(`The label of row ${odd} must be one of ${names.join(", ")}. Got ${labels[odd]} instead.`);
     // 1 may be c1, or c2 counted from 0.
-    const ends = names.map((name) => (/\d+$/.exec(name) ?? [""])[0]).map(key);
-    const twofold = keys.find((each) => names[each] !== undefined && ends[each] !== each);
-    if (twofold !== undefined && keys.every((each) => ends.includes(each))) fail(`The label ${twofold} may be a name of ${names.join(", ")} or a column number; write the names.`);
+    const within = numbersWithin(names);
+    const twofold = keys.find((each) => names[each] !== undefined && within[each] !== each);
+    if (twofold !== undefined && keys.every((each) => within.includes(each))) fail(`The label ${twofold} may be a name of ${names.join(", ")} or a column number; write the names.`);
     return keys.map(Number);
   }
 

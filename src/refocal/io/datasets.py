@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from operator import methodcaller
@@ -22,8 +23,9 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import check_same_order, names_of_columns
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.labels import IgnoreIndex, number_keys
 from refocal.rows.marks import check_marks
+from refocal.rows.positive import check_series
 from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -65,12 +67,14 @@ def blocks(
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
     scores = None
+    labels = None
     for pair in pairs:
         if isinstance(pair, Predictions):
             expected = "pairs of logits and labels, with weights or without"
             raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
         if n_columns(np.shape(pair[0])) is not None:
             scores = pair[0]
+            labels = pair[1]
             break
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
@@ -81,6 +85,7 @@ def blocks(
         class_names, whole_names = names_of_columns(columns)
     else:
         check_same_order(class_names, columns, "blocks")
+        check_series(scores, class_names, "pairs", "blocks")
         whole_names = tuple(str(name) for name in class_names)
     reader = RowReader(
         n_classes,
@@ -92,6 +97,7 @@ def blocks(
         positive_label=positive_label,
         ignore_index=check_marks(ignore_index, "blocks"),
         skip_bad_rows=skip_bad_rows,
+        types_classes=not _are_numbers(labels),
         function="blocks",
         clusters=clusters,
     )
@@ -213,10 +219,16 @@ class _Reading(NamedTuple):
             ignore_index=check_marks(self.ignore_index, "fit"),
             sorts=not has_names and not _are_column_numbers(labels, n_classes),
             skip_bad_rows=self.skip_bad_rows,
+            types_classes=not _are_numbers(labels),
             clusters=self.clusters,
             clusters_are_groups=clusters_are_groups,
         )
-        return reader if self.keeps_order else reader.in_order_of_numbers()
+        if not self.keeps_order:
+            return reader.in_order_of_numbers()
+        are_words = names is not None and not any(isinstance(number, int) for number in number_keys(names))
+        if are_words and _are_numbers(labels):  # they count the columns, and come back as they are
+            return replace(reader, classes=tuple(range(n_classes)))
+        return reader
 
 
 def _of_frame(frame: Any, y: Any, sample_weight: Any, groups: Any, reading: _Reading, client: Any) -> DaskDataset:
@@ -276,6 +288,12 @@ def _places_of(frame: Any) -> Any:
     return frame.map_partitions(places, meta=pd.Series(dtype=np.int64))
 
 
+def _are_numbers(labels: Any) -> bool:
+    """Whether labels are stored as numbers, which are neither text nor truths."""
+    labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
+    return getattr(labels.dtype, "kind", "f") in "iuf"
+
+
 def _are_column_numbers(labels: Any, n_classes: int) -> bool:
     """Whether labels are stored as numbers that all are column numbers, or cannot be told without a pass."""
     labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
@@ -306,7 +324,7 @@ def _of_dask_arrays(
         """A vector in the chunks of the rows."""
         if vector is None:
             return [None] * len(sizes)
-        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
+        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector), chunks=-1)
         if vector.ndim != 1:
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]

@@ -234,15 +234,16 @@ class JsonTable(Table):
         rows = []
         for i, line in enumerate(filter(bytes.strip, text.splitlines()), first):
             try:
-                row = json.loads(line, object_pairs_hook=_Fields)
+                row = json.loads(line, object_pairs_hook=_fields)
+                problem = None if isinstance(row, dict) else "is not a JSON object"
+            except _RepeatedFieldError as error:
+                problem = f"has the field {error.field!r} twice"
             except ValueError:
-                row = None
-            if isinstance(row, _Fields) and row.repeated is None:
-                rows.append({**row})
+                problem = "is not a JSON object"
+            if problem is None:
+                rows.append(row)
                 continue
             if not self.query.lenient:
-                is_object = isinstance(row, _Fields)
-                problem = f"has the field {row.repeated!r} twice" if is_object else "is not a JSON object"
                 raise FormatError(f"{self.where}: row {i} {problem}.")
             rows.append({})
         return rows
@@ -266,13 +267,21 @@ class JsonTable(Table):
         return column
 
 
-class _Fields(dict[str, Any]):
-    """The fields of a JSON object, and the first one that is in it twice: which of the two is meant is not known."""
+class _RepeatedFieldError(Exception):
+    """A JSON object has a field twice: which of the two is meant is not known."""
 
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
+    def __init__(self, field: str) -> None:
+        super().__init__(field)
+        self.field = field
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a JSON object, also of one inside another, of which none is in it twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        self.repeated = None if len(self) == len(names) else max(names, key=names.count)
+        raise _RepeatedFieldError(max(names, key=names.count))
+    return fields
 
 
 def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:

@@ -111,7 +111,7 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
             return np.sqrt(np.square(gap) @ share)
         return np.abs(gap).max(axis=-1)
 
-    return ErrorModel(bins, statistic, power=0.5 if norm == "l2" else 1.0)
+    return ErrorModel(bins, statistic, power=0.5 if norm == "l2" else 1.0, is_maximum=norm == "max")
 
 
 def classwise_ece(

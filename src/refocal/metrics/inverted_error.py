@@ -5,7 +5,9 @@ noise, so that it is measured too high, and resampling rows adds the same noise 
 outcomes are simulated, from models that are off by t times the gaps that were seen (smoothed over neighbouring bins): t
 = 0 is a calibrated model. The interval holds the true error of every such model under which a value as small, or as
 large, as the measured one is not rare. Gaps that are mostly noise change their sign from bin to bin and hide less than
-gaps of one sign, so that the upper end also asks models whose log-odds are all too high, or too low.
+gaps of one sign, so that the upper end also asks models whose log-odds are all too high, or too low. Smoothing makes a
+peak flat, and noise lifts the largest of several equal gaps more than one that stands out: the upper end of a largest
+gap also asks models off by the gaps as they were seen.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class ErrorModel(NamedTuple):
     """The error that noise beyond that of outcomes is in proportion to, where it is not the true error."""
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
+    is_maximum: bool = False
+    """Whether the error is the largest gap, which smoothing makes smaller than it was seen."""
 
     def slopes(self, gap: Vector) -> tuple[Vector, Vector]:
         """How a row moves the error at some gaps: the slope κ and the rest of its influence in each cell.
@@ -223,7 +227,10 @@ class InvertedError:
         # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
         # 0. It says no more than the value that half of them exceed does.
         for_high = max(observed, float(np.median(replicates(seen, 0.0))))
-        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in (seen, shift, -shift))
+        directions = [seen, shift, -shift]
+        if self.model.is_maximum and self.model.seen is None:
+            directions.append(_gaps_at(self.shape, cells, self.shape.gap / self.shape.weight))
+        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in directions)
         as_seen = replicates(seen, 1.0)
         return Interval(
             value=self.value,
@@ -266,7 +273,11 @@ def _crossing(share_below: Callable[[float], float], share: float) -> float:
 
 def _smoothed_gaps(bins: Bins, cells: Bins) -> Vector:
     """The smoothed gaps of bins, at the ranks of the cells."""
-    gap = smoothed(bins.gap / bins.weight)
+    return _gaps_at(bins, cells, smoothed(bins.gap / bins.weight))
+
+
+def _gaps_at(bins: Bins, cells: Bins, gap: Vector) -> Vector:
+    """Gaps of bins at the ranks of the cells."""
     return np.asarray(np.interp(_mid_ranks(cells), _mid_ranks(bins), gap))
 
 

@@ -34,7 +34,7 @@ from refocal.monitor.advice import (
 )
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
-from refocal.monitor.periods import Key, by_period, keys_of_rows, periods_of_clusters
+from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
 from refocal.monitor.state import MonitorState, check_mergeable
 from refocal.monitor.waiting import (
     WAITING_SUFFIX,
@@ -51,6 +51,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import LabelRule, label_key, listed, order_of_numbers, raw_labels, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
 
 
@@ -133,6 +134,8 @@ class CalibrationMonitor:
         self._waiting: dict[str, Waiting] = {}
         self._gathered: list[LabelledPart] | None = None
         """The labelled rows of batches that enter the test together; None where each enters by itself."""
+        self._keys_together: list[Key] = []
+        """The periods of these batches."""
 
     @property
     def independent(self) -> bool:
@@ -198,6 +201,7 @@ class CalibrationMonitor:
                 p = p[:, order]
                 columns = tuple(columns[i] for i in order)
             names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            check_series(probabilities, names, "probabilities", function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
@@ -215,6 +219,10 @@ class CalibrationMonitor:
         before = self._history.periods
         last_period = before[-1].last if before else None
         keys = keys_of_rows(period, clusters, len(rows), last_period, function)
+        together = [*dict.fromkeys([*self._keys_together, *keys])]
+        check_order(together, [each.last for each in before], function)
+        if self._gathered is not None:
+            self._keys_together = together
         if given_labels is None:
             return self._wait(rows, ids, keys, names, function)
         self._check_classes(rows, function)
@@ -551,7 +559,13 @@ class CalibrationMonitor:
         Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers.
         """
         if class_names is None:
-            rows = read_probabilities(labels, p, None, function, labels_name="labels")
+            try:
+                rows = read_probabilities(labels, p, None, function, labels_name="labels")
+            except LabelError as error:
+                if error.remedy is not Remedy.NAMED_ROWS:
+                    raise
+                named = Remedy.NAMES_OF_MONITOR
+                raise LabelError("labels", function, error.expected, error.got, named) from None
             self._check_classes(rows, function)
             return rows
         whole = tuple(str(name) for name in whole_names or ())
@@ -590,10 +604,12 @@ def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
     ['day2', 'day10']
     """
     monitor._gathered = []
+    monitor._keys_together = []
     try:
         yield
         gathered = monitor._gathered
     finally:
         monitor._gathered = None
+        monitor._keys_together = []
     if gathered:
         monitor._enter(gathered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -25,16 +25,6 @@ def _calendar(full: str) -> dict[str, int]:
 
 _MONTHS = _calendar("january february march april may june july august september october november december")
 _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday")
-
-# Months in other languages, whose order is not known here; short forms that are other words in English are left out.
-_OTHER_MONTHS = (
-    "januar jänner februar märz maerz mrz mär mai juni juli oktober okt dezember dez "  # codespell:ignore
-    "janvier février fevrier fév mars avril avr juin juillet juil août aout septembre octobre novembre décembre déc "
-    "enero febrero marzo abril abr mayo junio julio agosto septiembre octubre noviembre diciembre "
-    "gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre "
-    "janeiro fevereiro março maio junho julho setembro outubro novembro dezembro "
-    "januari februari maart mrt mei augustus"
-)
 
 
 def in_order(key: Key) -> Any:
@@ -110,16 +100,16 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
 def _is_out_of_order(period: str) -> bool:
     """Whether the text has a date whose order is not that of time.
 
-    That is a year behind its day, month, quarter, half or week, a day before its month, a name of a month or of a
-    weekday before the year, three numbers of two digits, of which the year may be the first or the last, a time of
-    twelve hours, or a name of a month in another language.
+    That is a year behind its day, month, quarter, half or week, a day before its month, a name of a month beside a
+    number, a weekday before the year, three numbers of two digits, of which the year may be the first or the last, or a
+    time of twelve hours. Words that are not known here are compared with those of other periods: see `check_order`.
 
     >>> [_is_out_of_order(text) for text in ("31.12.2025", "12/2025", "Dec 2025", "2025-12-31-2015", "May", "v1.2.3")]
     [True, True, True, False, False, False]
     >>> [_is_out_of_order(text) for text in ("31.12.25", "1/31/26", "Q1 2026", "Fri 2026-01-02", "1.2.10", "Q1")]
     [True, True, True, True, False, False]
-    >>> [_is_out_of_order(text) for text in ("31/12", "31122025", "1H2026", "9:00 PM", "Mai", "20251231", "12-31")]
-    [True, True, True, True, True, False, False]
+    >>> [_is_out_of_order(text) for text in ("31/12", "31122025", "1H2026", "9:00 PM", "20251231", "12-31")]
+    [True, True, True, True, False, False]
     """
     year = r"(?:19|20)\d{2}(?![0-9])"
     prefix = r"(?:[a-z]+[ _-]+)?"
@@ -141,11 +131,9 @@ def _is_out_of_order(period: str) -> bool:
     )
     if any(re.search(pattern, period, re.IGNORECASE) for pattern in patterns):
         return True
-    other_months = _OTHER_MONTHS.split()
     words = {*re.findall(r"[^\W\d_]+", period.lower())}
     has_digits = re.search("[0-9]", period) is not None
-    has_month = not words.isdisjoint({*_MONTHS, "sept", *other_months})
-    return (has_month and has_digits) or period.lower() in other_months
+    return has_digits and not words.isdisjoint({*_MONTHS, "sept"})
 
 
 def keys_of_rows(
@@ -160,6 +148,70 @@ def keys_of_rows(
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}
     _check_decimals([*known.values(), *([] if last is None else [last])], function)
     return [known[value] for value in values]
+
+
+def check_order(together: Iterable[Key], known: Sequence[Key], function: str) -> None:
+    """Refuse periods whose order in time neither their texts nor the order in which they come tell.
+
+    Texts that differ in their numbers alone are in the order of these. The order of words is known of the English
+    months and weekdays only: periods with other words that come `together`, in one call or command, are in none; one
+    that comes after those that are `known` may have words of its own if it is sorted behind the last of them too.
+
+    >>> check_order(["day10", "day2"], [], "f")
+    >>> check_order(["Januar"], [], "f")
+    >>> check_order(["Februar"], ["Januar"], "f")
+    Traceback (most recent call last):
+    refocal.errors.ParameterError: The 'period' of f must be a date, or a text that is sorted behind 'Januar' or ...
+    """
+    distinct = [*dict.fromkeys(together)]
+    unlike = differently_worded(distinct)
+    if unlike is not None:
+        expected = "dates, whole numbers, or texts that differ in their numbers alone where several come together"
+        raise ParameterError("period", function, expected=expected, got=f"{unlike[0]!r} and {unlike[1]!r}")
+    if not known:
+        return
+    last = known[-1]
+    for key in distinct:
+        is_behind = key in known or in_order(key) >= in_order(last)
+        if not is_behind and differently_worded([key, last]) is not None:
+            expected = f"a date, or a text that is sorted behind {last!r} or differs from it in its numbers alone"
+            raise ParameterError("period", function, expected=expected, got=repr(key))
+
+
+def differently_worded(keys: Sequence[Key]) -> tuple[Key, Key] | None:
+    """Two of some periods that differ in more than their numbers, so that their order is not known; None if none do.
+
+    A text may go on where another one ends, as a time of a day does.
+
+    >>> differently_worded(["2026-01-31", "2026-01-31 09:00", "2026-02"]), differently_worded(["Mai", "Juni"])
+    (None, ('Mai', 'Juni'))
+    """
+    if len(keys) < 2:
+        return None
+    longest = max(keys, key=lambda key: len(_wording(key)))
+    whole = _wording(longest)
+    for key in keys:
+        wording = _wording(key)
+        if wording != whole[: len(wording)]:
+            return longest, key
+    return None
+
+
+def _wording(key: Key) -> tuple[str, ...]:
+    """What a text has before, between and behind its numbers; months have one wording, and weekdays another.
+
+    >>> _wording("scores_20260131"), _wording("2026/01"), _wording("May") == _wording("june")
+    (('scores_', '-', '-'), ('', '-'), True)
+    """
+    if isinstance(key, int) or re.fullmatch("-[0-9]+", key):
+        return ("",)
+    for names, kind in ((_MONTHS, "month"), (_WEEKDAYS, "weekday")):
+        if key.lower() in names:
+            return (kind,)
+    parts = re.split("[0-9]+", _with_plain_dates(key))
+    if len(parts) > 1 and parts[-1] == "":
+        parts = parts[:-1]
+    return tuple(parts)
 
 
 def _check_decimals(keys: list[Key], function: str) -> None:

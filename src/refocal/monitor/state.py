@@ -10,6 +10,7 @@ from typing import Any
 from refocal._json import build, without_format
 from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
+from refocal.monitor.periods import differently_worded
 from refocal.rows.labels import LabelRule, label_key
 
 FORMAT = "refocal-monitor"
@@ -85,6 +86,12 @@ def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> 
     if len({type(period.first) for period in periods}) > 1:
         expected = "a monitor whose periods are of the same kind"
         raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
+    keys = [period.first for period in state.history.periods]
+    other_keys = [period.first for period in other.history.periods]
+    unlike = differently_worded([*keys, *other_keys])
+    if keys and other_keys and {*keys} != {*other_keys} and unlike is not None:
+        expected = "a monitor of the same periods, or all periods dates or texts that differ in their numbers alone"
+        raise DataError("other", function, expected=expected, got=f"{unlike[0]!r} and {unlike[1]!r}")
     is_independent = state.history.independent
     if is_independent != other.history.independent and state.history.n_rows > 0:
         expected = "a monitor of rows that are independent, as these" if is_independent else "one of whole periods"

@@ -120,7 +120,11 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
             return None
     if sorted(given) != sorted(texts):
         strangers = [name for name in given if name not in texts] or [name for name in texts if name not in given]
+        most_shown = 6  # names
+        shown = ", ".join(texts[:most_shown]) + (", …" if len(texts) > most_shown else "")
         got = f"{strangers[0]!r} in one of them only"
-        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
+        raise ShapeError(
+            "class_names", function, expected=f"the same in both: {shown}", got=got, remedy=Remedy.CALLED_ALIKE
+        )
     position = {name: i for i, name in enumerate(given)}
     return np.array([position[name] for name in texts])

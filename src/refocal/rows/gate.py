@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
+from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_axes, in_library_of, namespace, to_numpy
 from refocal._clusters import as_clusters
 from refocal._groups import as_groups
-from refocal._validation import check_weight
+from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
 from refocal.rows.labels import (
@@ -21,15 +22,16 @@ from refocal.rows.labels import (
     LabelRule,
     RawLabels,
     Resolved,
-    classes_of_names,
     distinct_labels,
     label_key,
     order_of_numbers,
     raw_labels,
     resolve,
+    typed_classes,
+    unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import order_with_positive, other_class
+from refocal.rows.positive import check_series, order_with_positive, other_class
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -92,6 +94,8 @@ def read_rows(
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    if has_one_column:
+        check_series(values, checked.class_names, names.values, function)
     if positive_label is None:
         checked = in_order_of_numbers(checked)
     n_given = len(checked) if rows.kept is None else len(rows.kept)
@@ -120,7 +124,7 @@ def check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None
 def in_order_of_numbers(rows: Predictions) -> Predictions:
     """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
 
-    Numbers are then no names any more; False and True are.
+    Numbers are then no names any more, but classes where labels are text or truths; False and True are both.
     """
     order = order_of_numbers(rows.class_names)
     if rows.binary or order is None:
@@ -129,7 +133,9 @@ def in_order_of_numbers(rows: Predictions) -> Predictions:
     moved = replace(rows.reordered(np.array(order)), label_map=label_map)
     if {label_key(name) for name in rows.class_names or ()} == {"False", "True"}:
         return moved
-    return replace(moved, class_names=None, given_classes=None)
+    classes = moved.given_classes
+    is_usual = classes is None or classes.dtype.kind in "iu"
+    return replace(moved, class_names=None, given_classes=None if is_usual else classes)
 
 
 def in_column_order(values: Any) -> Any:
@@ -143,22 +149,16 @@ def in_column_order(values: Any) -> Any:
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
     """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
-    names = None if rule.names is None else tuple(str(name) for name in rule.names)
     if positive_label is None:
+        names = None if rule.names is None else tuple(str(name) for name in rule.names)
         resolved = resolve(rows.labels, rule)
-        # Numbers that are names of columns stay numbers, so that a prediction is like a label.
-        classes = resolved.classes if names is not None and resolved.classes.dtype.kind in "iub" else None
-        if resolved.label_map.columns is None:
-            classes = None
+        classes = unless_usual(resolved.classes, names, rule, resolved.label_map)
         checked = Predictions(scores, resolved.numbers, "logits", rows.weight, names, label_map=resolved.label_map)
         return replace(checked, given_classes=classes)
     distinct = distinct_labels(rows.labels.values, rule.argument, rule.function)
     label_map, names, swaps = order_with_positive(positive_label, rule, distinct, has_one_column)
     numbers = label_map.numbers(rows.labels.values)
-    counts_named_columns = rule.names is not None and label_map.columns is None
-    classes = None if names is None or counts_named_columns else classes_of_names(names, distinct)
-    if classes is not None and classes.dtype.kind not in "iub":
-        classes = None
+    classes = typed_classes(names, rule, label_map, distinct)
     checked = Predictions(scores, numbers, "logits", rows.weight, names, label_map=label_map, given_classes=classes)
     if not swaps:
         return checked
@@ -185,7 +185,8 @@ def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] |
 def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     """Raw rows of a file or a data set, all of them in memory, as their reader understands them.
 
-    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has.
+    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has. Of
+    columns without names the classes are their numbers, however a file stores its labels.
     """
     groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
@@ -212,6 +213,8 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     by_number = rows.label_map is not None and rows.label_map.columns is None
     if raw.is_moved and reader.class_names is not None and by_number:
         raise moved_error(raw.where, reader.function)
+    if rows.class_names is None:
+        rows = replace(rows, given_classes=None)
     return _with_checked_column(rows, reader)
 
 
@@ -262,6 +265,11 @@ class Aligned(NamedTuple):
         return None if self.kept is None else np.flatnonzero(self.kept)
 
 
+def has_class_axis(scores: Any, labels: Any) -> bool:
+    """Whether scores have an axis of classes beside those of their labels; columns of the labels' shape are labels."""
+    return np.ndim(as_scores(scores)) != np.ndim(labels)
+
+
 def aligned(
     values: Any,
     labels: Any,
@@ -273,25 +281,29 @@ def aligned(
     kind: str = "logits",
     classes_last: bool = False,
     several_axes: bool = False,
+    label_each: bool = False,
 ) -> Aligned:
     """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
 
     Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row.
+    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row. Probabilities
+    of the shape of their labels are of one axis too, unless `label_each` says that each is that of class 1 of a row.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
     # Columns of one number for each label are no classes.
-    has_label_each = kind == "log-odds" or len(shape) == scores.ndim
-    columns = None if has_label_each else column_names(values)
-    if has_label_each:
+    columns = column_names(values) if kind != "log-odds" and has_class_axis(scores, raw.values) else None
+    if columns is None:
         check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     if kind == "log-odds" and scores.ndim != 1 and not several_axes:
         expected = "one-dimensional, one number per row, with at least one row"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
-    _check_one_label_per_row(scores, shape, kind, names, function)
+    if label_each and len(shape) == scores.ndim > 0 and not (shape[1:] == (1,) and scores.shape[-1] > 1):
+        _check_label_each(scores, raw.values, names, function)
+    else:
+        _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
         scores = namespace(scores).reshape(scores, (-1, *width))
@@ -316,6 +328,22 @@ def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: 
         expected = f"two-dimensional: labels of shape {shape} fit classes on axis 1 and on the last"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
     return namespace(scores).moveaxis(scores, axes[0], -1) if axes else scores
+
+
+def _check_label_each(p: Array, labels: Array, names: Arguments, function: str) -> None:
+    """Labels of the shape of the probabilities, at least one, which are not the ones and zeros of one-hot classes."""
+    check_shape(labels, tuple(p.shape), names.labels, function)
+    if math.prod(p.shape) == 0:
+        expected = "an array with at least one row"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(p.shape)}")
+    ones = to_numpy(labels)
+    if ones.ndim < 2 or ones.shape[-1] < 2 or ones.dtype.kind not in "biuf":
+        return
+    is_one_hot = ((ones == 0) | (ones == 1)).all() and (ones.sum(axis=-1) == 1).all()
+    if is_one_hot and bool((abs(as_floating(p, names.values, function)[0].sum(-1) - 1.0) <= SUM_TOLERANCE).all()):
+        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
+        got = "one-hot labels of classes whose probabilities sum to 1"
+        raise LabelError(names.labels, function, expected=expected, got=got)
 
 
 def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:

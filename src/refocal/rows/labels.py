@@ -39,6 +39,10 @@ LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
 BOOLEAN_NUMBERS = {"True": 1, "False": 0}
+WHOLE = re.compile(r"(?<!\d)(?<!\d\.)\d+(?:\.0*)?(?!\.?\d)|true|false", re.IGNORECASE)
+"""A whole number or a truth within a name, such as those of c1, 1_prob and P(True)."""
+SIGNED = re.compile(rf"[+-]?(?:{WHOLE.pattern})", re.IGNORECASE)
+"""The same with a sign, as in -1_score."""
 
 
 def label_key(label: Any) -> LabelKey:
@@ -252,16 +256,22 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
-    def columns_by_number_at_end(self) -> dict[LabelKey, int]:
-        """The column of each number that a name ends in, where all are one word and a number, as c1 and c2; else none.
+    def columns_by_number_within(self) -> dict[LabelKey, int]:
+        """The column of each number in the names, where they differ in it alone, as c1 and c2 do; else none.
 
-        The word may be a part of the names or a word for columns, so that these numbers are not names themselves.
+        False and True are 0 and 1, as in P(False) and P(True). What stands beside the number may be a part of the names
+        or a word for columns, so that these numbers are not names themselves.
+
+        >>> LabelRule(2, ("1_prob", "0_prob")).columns_by_number_within()
+        {1: 0, 0: 1}
         """
-        ends = [re.fullmatch(r"(.*[^\d.])(\d+)", str(name)) for name in self.names or ()]
-        words = {end.group(1) for end in ends if end is not None}
-        if None in ends or len(words) != 1:
-            return {}
-        return {int(end.group(2)): i for i, end in enumerate(ends) if end is not None}
+        for number in (WHOLE, SIGNED):
+            texts = [_texts_beside(str(name), number) for name in self.names or ()]
+            shared = set.intersection(*map(set, texts)) if texts else set()
+            columns = {text[beside]: i for i, text in enumerate(texts) for beside in shared}
+            if len(shared) == 1 and len(columns) == len(texts):
+                return columns
+        return {}
 
     @property
     def needs_distinct(self) -> bool:
@@ -272,8 +282,8 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
-        at_end = self.columns_by_number_at_end()
-        if self.first_label is None and any(at_end.get(number, i) != i for i, number in enumerate(numbers)):
+        within = self.columns_by_number_within()
+        if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
             return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
@@ -307,9 +317,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
-            at_end = self.columns_by_number_at_end()
-            if keys <= at_end.keys() and any(at_end[key] != by_number.column(key) for key in keys):
-                raise self._numbered(keys)
+            within = self.columns_by_number_within()
+            if numbers <= within.keys() and any(within[number] != number for number in numbers):
+                raise self._numbered(numbers)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -345,15 +355,15 @@ class LabelRule:
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
 
-    def _numbered(self, keys: Collection[LabelKey]) -> LabelError:
+    def _numbered(self, numbers: Collection[int]) -> LabelError:
         """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
-        by_number = LabelMap(self.n_classes, None)
-        at_end = self.columns_by_number_at_end()
-        key = next(key for key in sorted(keys, key=str) if at_end[key] != by_number.column(key))
+        within = self.columns_by_number_within()
+        number = next(number for number in sorted(numbers) if within[number] != number)
         names = self.names or ()
         expected = f"plainly names ({listed(names)}) or plainly column numbers"
-        readings = f"{key!r}: {names[at_end[key]]!r} by its number, {names[by_number.column(key)]!r} counted from 0"
-        return self._error(expected, readings, Remedy.FIRST_LABEL)
+        readings = f"{number}: {names[within[number]]!r} by its number, {names[number]!r} counted from 0"
+        counts_from_one = {*within} == {*range(1, self.n_classes + 1)}
+        return self._error(expected, readings, Remedy.FIRST_LABEL if counts_from_one else None)
 
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
@@ -372,6 +382,15 @@ class LabelRule:
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         outside = [key for key in strangers if by_number.column(key) < 0]
         return self._error(expected, repr((outside or strangers)[0]), remedy)
+
+
+def _texts_beside(name: str, number: re.Pattern[str]) -> dict[tuple[str, str], LabelKey]:
+    """Each number in a name, by what stands before and after it.
+
+    >>> _texts_beside("m1_class2", WHOLE)
+    {('m', '_class2'): 1, ('m1_class', ''): 2}
+    """
+    return {(name[: at.start()], name[at.end() :]): number_keys([at.group()])[0] for at in number.finditer(name)}
 
 
 def _is_fraction(text: str) -> bool:
@@ -405,9 +424,9 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if not _is_text(labels) and rule.names is None and math.prod(labels.shape):
         numbers = _numbers_in_range(labels, rule)
         if numbers is not None:
-            return Resolved(
-                numbers, _classes_of_numbers(raw, rule), LabelMap(rule.n_classes, None, rule.first_label or 0)
-            )
+            by_number = LabelMap(rule.n_classes, None, rule.first_label or 0)
+            is_boolean = namespace(labels).isdtype(labels.dtype, "bool")
+            return Resolved(numbers, _classes(rule, by_number, [False, True] if is_boolean else [0]), by_number)
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names_by_labels(distinct):
         values = to_numpy(labels)
@@ -416,7 +435,7 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
         label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
         return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
-    return Resolved(label_map.numbers(labels), _classes(raw, rule, label_map, distinct), label_map)
+    return Resolved(label_map.numbers(labels), _classes(rule, label_map, distinct), label_map)
 
 
 def _is_text(labels: Array) -> bool:
@@ -468,38 +487,66 @@ def in_sorted_order(labels: Iterable[Any]) -> list[Any]:
         return sorted(distinct, key=lambda label: (str(type(label)), str(label)))
 
 
-def _classes_of_numbers(raw: RawLabels, rule: LabelRule) -> NDArray[Any]:
-    """What the columns are called where labels are column numbers that are stored as numbers."""
-    is_boolean = namespace(raw.values).isdtype(raw.values.dtype, "bool")
-    return np.array([False, True]) if is_boolean and rule.n_classes == 2 else np.arange(rule.n_classes)
-
-
-def _classes(raw: RawLabels, rule: LabelRule, label_map: LabelMap, distinct: list[Any]) -> NDArray[Any]:
-    """The class of each column in the type of the labels, so that a prediction is like a label."""
-    is_text = any(isinstance(label, str) for label in distinct)
+def _classes(rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
+    """The class of each column in the type of the labels: its name, or its number where labels count the columns."""
     if label_map.columns is None:
-        counted = np.arange(rule.n_classes)
-        if not (is_text and rule.sorts):
-            return counted
-        written = {label_map.column(label): str(label) for label in distinct}
-        is_whole = len(written) == len(distinct) == rule.n_classes
-        return np.array([written[i] for i in range(rule.n_classes)]) if is_whole else counted.astype(np.str_)
-    return classes_of_names(rule.names or (), distinct)
+        return classes_like_labels(range(rule.n_classes), label_map, distinct)
+    return classes_like_labels(rule.names or (), label_map, distinct)
 
 
-def classes_of_names(names: Sequence[Any], distinct: Iterable[Any]) -> NDArray[Any]:
-    """The names of columns in the type of the labels: numbers or truths, unless the distinct labels are text.
+def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
+    """The names or numbers of columns in the type of the distinct labels, so that a prediction is like a label.
 
-    >>> classes_of_names(("2", "1"), [1, 2]), classes_of_names(("2", "1"), ["1"])
+    Numbers and truths are text where labels are, written as these if every column has a label; other names are text.
+
+    >>> by_name = LabelMap(2, {2: 0, 1: 1})
+    >>> classes_like_labels(("2", "1"), by_name, [1, 2]), classes_like_labels(("2", "1"), by_name, ["1"])
     (array([2, 1]), array(['2', '1'], dtype='<U1'))
+    >>> classes_like_labels(range(2), LabelMap(2, None), [False]), classes_like_labels(("a", "b"), by_name, [1, 2])
+    (array([False,  True]), array(['a', 'b'], dtype='<U1'))
     """
     keys = [label_key(name) for name in names]
-    is_text = any(isinstance(label, str) for label in distinct)
-    if not is_text and all(isinstance(key, int) for key in keys):
-        return np.array(keys)
-    if not is_text and set(keys) == {"True", "False"}:
-        return np.array([key == "True" for key in keys])
-    return np.array([str(name) for name in names])
+    numbers = number_keys(names)
+    are_truths = {*numbers} == {0, 1} and len(numbers) == 2
+    if not all(isinstance(number, int) for number in numbers) or (not are_truths and numbers != keys):
+        return np.array([str(name) for name in names])
+    if any(isinstance(label, str) for label in distinct):
+        written = {label_map.column(label): str(label) for label in distinct}
+        is_written = label_map.first_label == 0 and len(written) == len(distinct) == len(keys)
+        return np.array([written[i] if is_written else str(name) for i, name in enumerate(names)])
+    has_truths = len(distinct) > 0 and all(isinstance(label, (bool, np.bool_)) for label in distinct)
+    if are_truths and (has_truths or numbers != keys):
+        return np.array([number == 1 for number in numbers])
+    return np.array(numbers)
+
+
+def typed_classes(
+    names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
+) -> NDArray[Any] | None:
+    """The classes in the type of the labels where that is not the usual one; see `unless_usual`.
+
+    `names` are those of the columns, where labels or the positive one may have given them to columns without names.
+    """
+    if names is None and not {*(label_map.columns or ())} <= {0, 1}:  # the other one of two words is not known
+        return None
+    return unless_usual(
+        classes_like_labels(names or range(rule.n_classes), label_map, distinct), names, rule, label_map
+    )
+
+
+def unless_usual(
+    classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap
+) -> NDArray[Any] | None:
+    """Classes whose type names or numbers of columns do not tell; None where the classes are words, or column numbers.
+
+    Columns with names that labels count are known by their names.
+    """
+    if rule.names is not None and label_map.columns is None:
+        return None
+    if names is None:
+        return None if classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(rule.n_classes)) else classes
+    are_numbers = all(isinstance(number, int) for number in number_keys(names))
+    return classes if are_numbers else None
 
 
 def used_categories(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -34,16 +33,17 @@ from refocal.rows.class_names import column_order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    classes_of_names,
     in_sorted_order,
     label_key,
     missing_label,
+    number_keys,
     order_of_numbers,
     raw_labels,
     sorted_classes,
+    typed_classes,
 )
 from refocal.rows.marks import are_marks
-from refocal.rows.positive import order_with_positive
+from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -105,6 +105,8 @@ class RowReader:
     """How labels of all rows are read, as column numbers of the raw rows; None: each block decides for itself."""
     classes: tuple[Any, ...] | None = None
     """The class of each column in the type of the labels, where labels named columns without names."""
+    types_classes: bool = False
+    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
     source: Origin = field(default_factory=Origin)
     columns: tuple[Any, ...] | None = None
     """The names of the columns as the first block, a data frame, has them."""
@@ -134,8 +136,10 @@ class RowReader:
             return False
         if self.positive_label is not None or self.rule.needs_distinct:
             return True
+        if self.class_names is None:
+            return self.types_classes
         # Labels that are numbers or truths tell that the classes are, too.
-        return self.class_names is not None and classes_of_names(self.class_names, ()).dtype.kind in "ib"
+        return all(isinstance(number, int) for number in number_keys(self.class_names))
 
     def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
         """The reader that knows how labels of which these are the distinct ones are read."""
@@ -147,20 +151,34 @@ class RowReader:
         if self.positive_label is not None:
             label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
             order = np.array([1, 0]) if swaps and not has_one_column else None
+            classes = self._typed(names, label_map, labels, order)
             if names is not None and order is not None:
                 names = (names[1], names[0])
             source = replace(self.source, swapped=order is not None)
             if has_one_column:
                 self.check_one_column(names)
-            classes = _typed_classes(names, rule, label_map, labels)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
         if rule.names_by_labels(labels):
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
         label_map = rule.decide(labels)
-        typed_names = self.classes or _typed_classes(self.class_names, rule, label_map, labels)
-        return replace(self, label_map=label_map, classes=typed_names)
+        typed = self._typed(rule.names, label_map, labels, self.order)
+        return replace(self, label_map=label_map, classes=typed or self.classes)
+
+    def _typed(
+        self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
+    ) -> tuple[Any, ...] | None:
+        """The classes in the type of the labels, in the order in which rows are read; None where it is the usual one.
+
+        Both `names` and `label_map` are of the columns as the raw rows have them.
+        """
+        if names is None and not self.types_classes:
+            return None
+        classes = typed_classes(names, self.rule, label_map, labels)
+        if classes is None:
+            return None
+        return tuple((classes if order is None else classes[order]).tolist())
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
@@ -205,21 +223,19 @@ class RowReader:
     def check_one_column(self, classes: Sequence[Any] | None) -> None:
         """The one column of a table is not called by the first of two classes: its numbers are about the second.
 
+        Without names the classes are 0 and 1, or False and True, or count from `first_label`.
+
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
-        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
-        is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
-        if not is_of_table or classes is None or len(classes) != 2:
+        if len(self.source.columns) != 1 or self.source.n_columns == 0:
             return
         column = self.source.columns[0]
-        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
-            return
-        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
-        called = {label_key(column), label_key(without_beginning)}
-        first, second = (label_key(name) for name in classes)
-        if first in called and second not in called:
+        if classes is None:
+            lowest = self.first_label or 0
+            classes = (lowest, lowest + 1)
+        if is_called_by_other(column, classes):
             contradiction = (
-                f"the column {column!r} is called by the class {first!r}, but read as the positive {second!r}"
+                f"the column {column!r} is called by the class {classes[0]!r}, but read as the positive {classes[1]!r}"
             )
             raise FormatError(f"{self.source.place}: {contradiction}.")
 
@@ -247,6 +263,8 @@ class RowReader:
 
         Rows without a label or of weight 0 are left out as well, and not counted.
         """
+        if self.has_one_number:
+            self.check_one_column(self.class_names)
         values = self.matrix(raw)
         rows = self._shaped(raw._replace(values=values))
         label_map = self._label_map(rows)
@@ -427,17 +445,6 @@ def moved_error(where: str, function: str) -> LabelError:
     """The error about labels that count columns which are in several orders."""
     expected = "names of classes where files have their columns in several orders"
     return LabelError("y", function, expected=expected, got=f"column numbers in {where}, which has another order")
-
-
-def _typed_classes(
-    names: tuple[str, ...] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
-) -> tuple[Any, ...] | None:
-    """The classes in the type of the labels where that is not text; None where names say it all."""
-    counts_named_columns = rule.names is not None and label_map.columns is None
-    if names is None or counts_named_columns:
-        return None
-    classes = classes_of_names(names, distinct)
-    return tuple(classes.tolist()) if classes.dtype.kind in "ib" else None
 
 
 def _has_groups(groups: Any) -> bool:

@@ -1,0 +1,133 @@
+"""Labels come back from a fit as they went in, whichever way they came."""
+
+from __future__ import annotations
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from refocal import CalibratedClassifier, TemperatureScaling, load
+from refocal.io import Predictions, blocks, read, rows_of
+
+rng = np.random.default_rng(0)
+LOGITS = rng.normal(size=(60, 2))
+NUMBERS = np.argmax(LOGITS + rng.gumbel(size=LOGITS.shape), axis=1)
+FORMS = {
+    "integers": NUMBERS,
+    "truths": NUMBERS.astype(bool),
+    "text": NUMBERS.astype(str),
+    "objects": NUMBERS.astype(str).astype(object),
+    "text of truths": NUMBERS.astype(bool).astype(str),
+}
+COLUMNS = {"none": None, "counted": ["0", "1"], "integers": [0, 1], "reversed": ["1", "0"], "truths": ["True", "False"]}
+
+
+def in_pieces(logits, labels, **options):
+    return blocks([(logits[:30], labels[:30]), (logits[30:], labels[30:])], **options)
+
+
+def of_dask(logits, labels):
+    if isinstance(logits, np.ndarray):
+        return TemperatureScaling().fit(da.from_array(logits, chunks=(30, 2)), da.from_array(labels, chunks=30))
+    return TemperatureScaling().fit(dd.from_pandas(logits.assign(y=labels), npartitions=2), "y")
+
+
+def of_dask_rows(logits, labels):
+    if isinstance(logits, np.ndarray):
+        return TemperatureScaling().fit(rows_of(da.from_array(logits, chunks=(30, 2)), labels))
+    return TemperatureScaling().fit(rows_of(dd.from_pandas(logits.assign(y=labels), npartitions=2), "y"))
+
+
+ENTRIES = {
+    "fit": lambda logits, labels: TemperatureScaling().fit(logits, labels),
+    "Predictions": lambda logits, labels: TemperatureScaling().fit(Predictions.from_logits(logits, labels)),
+    "positive label": lambda logits, labels: TemperatureScaling().fit(
+        Predictions.from_logits(logits, labels, positive_label=labels.tolist()[0])
+    ),
+    "blocks": lambda logits, labels: TemperatureScaling().fit(in_pieces(logits, labels)),
+    "blocks, positive label": lambda logits, labels: TemperatureScaling().fit(
+        in_pieces(logits, labels, positive_label=labels.tolist()[0])
+    ),
+    "Dask": of_dask,
+    "rows of Dask": of_dask_rows,
+}
+
+
+SAMPLED = {("text", "none"), ("truths", "reversed"), ("objects", "none"), ("text", "truths")}
+CASES = [
+    pytest.param(form, columns, entry, marks=() if (form, columns) in SAMPLED else pytest.mark.long)
+    for form in FORMS
+    for columns in COLUMNS
+    for entry in ENTRIES
+]
+
+
+@pytest.mark.parametrize(("form", "columns", "entry"), CASES)
+def test_classes_are_labels_as_they_went_in(tmp_path, form, columns, entry):
+    labels = FORMS[form]
+    names = COLUMNS[columns]
+    logits = LOGITS if names is None else pd.DataFrame(LOGITS, columns=names)
+    fitted = ENTRIES[entry](logits, labels)
+    fitted.save(tmp_path / "c.json")
+    # Which label is that of each column, by the names of the columns alone.
+    is_reversed = columns in ("reversed", "truths")
+    column = 1 - NUMBERS if is_reversed else NUMBERS
+    label_of = dict(zip(column.tolist(), labels.tolist(), strict=True))
+    wanted = [label_of[0], label_of[1]]
+    for calibrator in (fitted, load(tmp_path / "c.json")):
+        classes = calibrator.classes_.tolist()
+        # Columns called 1 and 0 may be in the order of the numbers, and a positive label puts its column second.
+        assert classes in (wanted, wanted[::-1])
+        is_text = isinstance(label_of[0], str)
+        assert all(isinstance(name, str) == is_text for name in classes)
+    if columns == "none" and "positive label" not in entry:
+        assert fitted.predict(LOGITS).tolist() == [label_of[int(number)] for number in LOGITS.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("form", ["truths", "text", "objects", "text of truths"])
+def test_predictions_have_the_classes_of_a_fit_on_arrays(form):
+    of_arrays = TemperatureScaling().fit(LOGITS, FORMS[form])
+    rows = Predictions.from_logits(LOGITS, FORMS[form])
+    assert rows.classes.tolist() == of_arrays.classes_.tolist()
+    assert rows.classes.dtype == of_arrays.classes_.dtype
+    fitted = TemperatureScaling().fit(rows)
+    np.testing.assert_array_equal(fitted.predict(LOGITS), of_arrays.predict(LOGITS))
+    assert fitted.score(LOGITS, FORMS[form]) == of_arrays.score(LOGITS, FORMS[form])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_classes_of_a_calibrated_classifier_and_of_its_calibrators_are_the_labels(tmp_path, form):
+    labels = FORMS[form]
+    model = CalibratedClassifier(LogisticRegression(), "ts", cv=3).fit(LOGITS, labels)
+    calibrator = model.calibrated_classifiers_[0].calibrator
+    calibrator.save(tmp_path / "c.json")
+    for classes in (model.classes_, calibrator.classes_, load(tmp_path / "c.json").classes_):
+        assert classes.tolist() == sorted({*labels.tolist()})
+        assert [type(name) for name in classes.tolist()] == [type(labels.tolist()[0])] * 2
+
+
+def test_numbers_of_columns_called_by_words_come_back_from_a_fit_on_dask_as_from_one_on_pandas():
+    frame = pd.DataFrame(LOGITS, columns=["a", "b"])
+    for labels in (NUMBERS, np.array(["a", "b"])[NUMBERS]):
+        fitted = [ENTRIES[name](frame, labels) for name in ("fit", "Dask")]
+        assert fitted[0].classes_.tolist() == fitted[1].classes_.tolist() == sorted({*labels.tolist()})
+    rows = Predictions.from_logits(LOGITS, NUMBERS, class_names=["a", "b"])  # which are known by their names
+    assert TemperatureScaling().fit(rows).classes_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "npz"])
+def test_text_of_numbers_in_a_file_is_numbers(tmp_path, ending):
+    path = tmp_path / f"rows.{ending}"
+    table = pd.DataFrame(LOGITS, columns=["logit_0", "logit_1"]).assign(label=NUMBERS.astype(str))
+    if ending == "csv":
+        table.to_csv(path, index=False)
+    elif ending == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    elif ending == "parquet":
+        table.to_parquet(path)
+    else:
+        np.savez(path, logits=LOGITS, labels=NUMBERS.astype(str))
+    assert TemperatureScaling().fit(read(path)).classes_.tolist() == [0, 1]

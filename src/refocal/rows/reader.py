@@ -224,21 +224,29 @@ class RowReader:
     def check_one_column(self, classes: Sequence[Any] | None) -> None:
         """The one column of a table is not called by the first of two classes: its numbers are about the second.
 
+        Without names the classes are 0 and 1, or False and True, or count from `first_label`.
+
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
         of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
         is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
-        if not is_of_table or classes is None or len(classes) != 2:
+        if classes is None:
+            lowest = self.first_label or 0
+            classes = (lowest, lowest + 1)
+        if not is_of_table or len(classes) != 2:
             return
         column = self.source.columns[0]
         if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
             return
-        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
-        called = {label_key(column), label_key(without_beginning)}
-        first, second = (label_key(name) for name in classes)
+        # prob_ok, ok_prob and P(ok) are ok; prob_class_0 and p0 are 0.
+        without_beginning = re.sub(rf"^(?:{of_scores}(?:[_.: ]|(?=\d+$)))+", "", column, flags=re.IGNORECASE)
+        without_end = re.sub(rf"[_.: ]{of_scores}$", "", column, flags=re.IGNORECASE)
+        within_brackets = re.sub(rf"^{of_scores}[(\[](.+)[)\]]$", r"\1", column, flags=re.IGNORECASE)
+        called = {*number_keys([column, without_beginning, without_end, within_brackets])}
+        first, second = number_keys(classes)
         if first in called and second not in called:
             contradiction = (
-                f"the column {column!r} is called by the class {first!r}, but read as the positive {second!r}"
+                f"the column {column!r} is called by the class {classes[0]!r}, but read as the positive {classes[1]!r}"
             )
             raise FormatError(f"{self.source.place}: {contradiction}.")
 
@@ -266,6 +274,8 @@ class RowReader:
 
         Rows without a label or of weight 0 are left out as well, and not counted.
         """
+        if self.has_one_number:
+            self.check_one_column(self.class_names)
         values = self.matrix(raw)
         rows = self._shaped(raw._replace(values=values))
         label_map = self._label_map(rows)

@@ -162,6 +162,9 @@ class RowReader:
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
+        counts_columns = LabelMap(self.n_classes, None, self.first_label or 0)
+        if rule.names is None and any(counts_columns.column(label) < 0 for label in labels):
+            return self  # whichever block has such a label says in which row
         label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)

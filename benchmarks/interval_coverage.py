@@ -599,7 +599,7 @@ def page(folder: Path, least: int) -> str:
         "",
         f"`python benchmarks/interval_coverage.py`, which says what models and rows are: at least {least} runs a cell,",
         f"in %. One standard deviation of a cell is {100 * math.sqrt(0.95 * 0.05 / least):.1f} points, of curves less;",
-        f"cells of one N have their draws in common. The smooth ECE with 10,000 rows has {RUNS_OF_SMOOTH} runs.",
+        f"cells of one N have their draws in common. The smooth ECE with 10,000 rows has {RUNS_OF_SMOOTH} at least.",
         f"Cells below {LEAST} are in bold and explained [below](#what-is-out-of-scope).",
     ]
     for n_classes in (2, 10):

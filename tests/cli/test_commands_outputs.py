@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,18 @@ from refocal.io import read
 from refocal.monitor import CalibrationMonitor
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """Where the first test keeps a copy of the files that it made for the others."""
+    return tmp_path_factory.mktemp("made") / "files"
+
+
 @pytest.fixture
-def made(refocal, folder):
+def made(refocal, folder, made_once):
     """A calibrator, an evaluation, the state of a monitor, a table and a folder of tables."""
+    if made_once.exists():
+        shutil.copytree(made_once, folder, dirs_exist_ok=True)
+        return folder
     rows = read("val.npz")
     frame = pd.DataFrame(rows.values, columns=["a", "b", "c", "d"])
     frame["label"] = np.array([*"abcd"])[rows.labels]
@@ -35,6 +45,7 @@ def made(refocal, folder):
     Path("notes.html").write_text("text")
     np.save("labels.npy", rows.labels)
     np.save("logits.npy", rows.values)
+    shutil.copytree(folder, made_once)
     return folder
 
 

@@ -32,6 +32,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
 from refocal.rows.gate import Arguments, aligned, has_class_axis, in_order_of_numbers, names_of_columns
 from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import column_names
 
@@ -240,6 +241,8 @@ def read(
         resolved = resolve(raw, rule)
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
+    if is_binary:
+        check_series(values, resolved.classes.tolist(), argument, function)
     predictions = probability_rows(resolved.numbers, scores, aligned_rows.weight, clusters=numbers)
     if kept is not None:
         predictions = replace(predictions, row_numbers=np.flatnonzero(kept))

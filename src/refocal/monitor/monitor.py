@@ -50,6 +50,7 @@ from refocal.monitor.waiting import (
 from refocal.rows import Predictions
 from refocal.rows.gate import names_of_columns
 from refocal.rows.labels import LabelRule, listed, order_of_numbers, raw_labels, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
 
 
@@ -199,6 +200,7 @@ class CalibrationMonitor:
                 p = p[:, order]
                 columns = tuple(columns[i] for i in order)
             names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            check_series(probabilities, names, "probabilities", function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")

@@ -31,7 +31,7 @@ from refocal.rows.labels import (
     unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import order_with_positive, other_class
+from refocal.rows.positive import check_series, order_with_positive, other_class
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -94,6 +94,8 @@ def read_rows(
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    if has_one_column:
+        check_series(values, checked.class_names, names.values, function)
     if positive_label is None:
         checked = in_order_of_numbers(checked)
     n_given = len(checked) if rows.kept is None else len(rows.kept)

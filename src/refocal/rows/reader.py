@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -44,7 +43,7 @@ from refocal.rows.labels import (
     typed_classes,
 )
 from refocal.rows.marks import are_marks
-from refocal.rows.positive import order_with_positive
+from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -232,23 +231,13 @@ class RowReader:
 
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
-        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
-        is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
+        if len(self.source.columns) != 1 or self.source.n_columns == 0:
+            return
+        column = self.source.columns[0]
         if classes is None:
             lowest = self.first_label or 0
             classes = (lowest, lowest + 1)
-        if not is_of_table or len(classes) != 2:
-            return
-        column = self.source.columns[0]
-        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
-            return
-        # prob_ok, ok_prob and P(ok) are ok; prob_class_0 and p0 are 0.
-        without_beginning = re.sub(rf"^(?:{of_scores}(?:[_.: ]|(?=\d+$)))+", "", column, flags=re.IGNORECASE)
-        without_end = re.sub(rf"[_.: ]{of_scores}$", "", column, flags=re.IGNORECASE)
-        within_brackets = re.sub(rf"^{of_scores}[(\[](.+)[)\]]$", r"\1", column, flags=re.IGNORECASE)
-        called = {*number_keys([column, without_beginning, without_end, within_brackets])}
-        first, second = number_keys(classes)
-        if first in called and second not in called:
+        if is_called_by_other(column, classes):
             contradiction = (
                 f"the column {column!r} is called by the class {classes[0]!r}, but read as the positive {classes[1]!r}"
             )

@@ -291,9 +291,15 @@ def test_binary_masks_without_a_label_are_left_out():
     assert rm.smooth_ece(masks, torch.asarray(p), ignore_index=255) == rm.smooth_ece(masks[1], p[1])
 
 
-def test_classes_lie_on_the_last_axis_where_both_fit():
+def test_classes_that_could_lie_on_two_axes_are_refused_as_those_of_predictions_are():
     p = np.random.default_rng(0).dirichlet(np.ones(3), (2, 3))
-    assert rm.accuracy(np.zeros((2, 3), int), p) == np.mean(p.argmax(-1) == 0)
+    labels = np.zeros((2, 3), int)
+    text = "fit classes on axis 1 and on the last"
+    with pytest.raises(ShapeError, match=text):
+        rm.accuracy(labels, p)
+    with pytest.raises(ShapeError, match=text):
+        Predictions.from_probabilities(p, labels)
+    assert rm.accuracy(labels.ravel(), p.reshape(-1, 3)) == np.mean(p.argmax(-1) == 0)
 
 
 @pytest.mark.parametrize("measure", [*MEASURES, rm.log_loss])

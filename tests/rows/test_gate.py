@@ -8,6 +8,7 @@ from dataclasses import replace
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.exceptions import DataConversionWarning
 
@@ -566,3 +567,42 @@ def test_one_number_of_rows_without_labels_is_not_about_two_classes_either():
     reader = RowReader(2, "probabilities", ("no", "yes"), positive_label="no", function="read", has_one_number=True)
     with pytest.raises(ParameterError, match="one number per row is about the second of class_names"):
         read_raw(RawRows(np.array([0.9, 0.2]), None), reader)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("name", ["late", "p_late"])
+def test_a_series_called_by_one_class_is_not_read_as_the_other(library, name):
+    rng = np.random.default_rng(0)
+    p = rng.beta(2, 4, 200)
+    labels = np.where(rng.random(200) < p, "late", "on time")
+    series = pd.Series(p, name=name) if library == "pandas" else pl.Series(name, p)
+    rows = Predictions.from_probabilities(series, labels, positive_label="late")
+    calibrator = TemperatureScaling(input="probabilities").fit(rows)
+    wanted = p.mean() - (labels == "late").mean()
+    late_second = ["on time", "late"]
+    late_first = ["late", "on time"]
+
+    assert metrics.mean_bias(rows) == pytest.approx(wanted)
+    assert metrics.mean_bias(labels, series, classes=late_second) == pytest.approx(wanted)
+    np.testing.assert_allclose(calibrator.predict_proba(series), calibrator.predict_proba(p))
+
+    other = TemperatureScaling(input="probabilities").fit(
+        Predictions.from_probabilities(1 - p, labels, class_names=late_first)
+    )
+    for refused in (
+        lambda: Predictions.from_probabilities(series, labels, class_names=late_first),
+        lambda: Predictions.from_probabilities(series, labels, positive_label="on time"),
+        lambda: metrics.mean_bias(labels, series, classes=late_first),
+        lambda: TemperatureScaling(input="probabilities").fit(series, labels),  # sorted: "on time" is the second
+        lambda: other.predict_proba(series),
+        lambda: CalibrationMonitor(class_names=late_first).update(series, labels),
+        lambda: blocks([(series, labels)], input="probabilities", class_names=late_first),
+    ):
+        with pytest.raises(DataError, match=f"Got a Series called '{name}', by the other class"):
+            refused()
+
+
+def test_a_series_called_by_a_number_says_nothing_about_classes_0_and_1():
+    p = pd.DataFrame([0.2, 0.9, 0.4])[0]
+    assert metrics.mean_bias([0, 1, 0], p) == pytest.approx(p.mean() - 1 / 3)
+    assert metrics.mean_bias([0, 1, 0], p.rename("0"), classes=["0", "1"]) == pytest.approx(p.mean() - 1 / 3)

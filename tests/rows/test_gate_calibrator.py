@@ -448,3 +448,14 @@ def test_marks_of_rows_without_a_label_have_their_remedy_also_as_text(as_text, m
     with pytest.raises(LabelError, match=f"{mark} names no class") as caught:
         TemperatureScaling().fit(logits, marked.astype(str) if as_text else marked)
     assert caught.value.remedy is Remedy.IGNORE_INDEX
+
+
+def test_it_is_said_which_columns_labels_count_that_are_not_in_the_order_of_the_calibrator(cli, tmp_path):
+    logits, labels = draw_logits(60, 3, seed=4)
+    write(tmp_path / "val.csv", dict(zip(("cat", "dog", "emu"), logits.T, strict=True)) | {"label": labels})
+    write(tmp_path / "test.csv", dict(zip(("emu", "cat", "dog"), logits.T, strict=True)) | {"label": labels})
+    cli("fit", "val.csv", "-m", "ts", "-o", "c.json")
+    costs = ("--calibrator", "c.json", "--costs", "0,1,1;1,0,1;1,1,0")
+    assert cli("decide", "val.csv", *costs)["read"].split("; ")[1].rstrip(".") == "labels: label, column numbers"
+    said = cli("decide", "test.csv", *costs)["read"]
+    assert "classes: cat, dog, emu (columns of test.csv); labels: label, column numbers of emu, cat, dog" in said

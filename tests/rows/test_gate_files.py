@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -379,6 +380,31 @@ def test_a_column_called_by_the_other_class_is_not_read_as_the_positive_one(tmp_
     with pytest.raises(FormatError, match=text):
         apply(calibrator, place, tmp_path / "out", values="p_on time")
     apply(calibrator, place, tmp_path / "out", values="p_late")
+
+
+@pytest.mark.parametrize("opened", [read, open_rows])
+@pytest.mark.parametrize("column", ["prob_0", "p0", "prob_class_0", "prob_false", "0", "0_prob", "P(0)"])
+def test_a_column_called_by_class_0_is_not_read_as_class_1(tmp_path, two, column, opened):
+    p, happens = two
+    place = tmp_path / "rows.parquet"
+    pd.DataFrame({column: 1 - p, "label": happens}).to_parquet(place)
+    text = f"'{re.escape(column)}' is called by the class '?0'?, but read as the positive '?1'?"
+    for positive_label in (None, 1):
+        with pytest.raises(FormatError, match=text):
+            evaluate(opened(place, values=column, input="probabilities", positive_label=positive_label), {})
+    other = evaluate(opened(place, values=column, input="probabilities", positive_label=0), {})
+    assert other.before.measures["mean_bias"].value == pytest.approx(happens.mean() - p.mean())
+
+
+def test_a_column_called_by_class_1_is_read_as_such(tmp_path, two):
+    p, happens = two
+    for column, labels, options in [("p_1", happens, {}), ("prob_2", happens + 1, {"first_label": 1})]:
+        pd.DataFrame({column: p, "label": labels}).to_csv(tmp_path / "rows.csv", index=False)
+        rows = read(tmp_path / "rows.csv", values=column, input="probabilities", **options)
+        assert rows.labels.tolist() == happens.tolist()
+    pd.DataFrame({"prob_1": p, "label": happens + 1}).to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(FormatError, match="'prob_1' is called by the class 1, but read as the positive 2"):
+        read(tmp_path / "rows.csv", values="prob_1", input="probabilities", first_label=1)
 
 
 @pytest.mark.parametrize("column", ["p", "model_p", "n"])

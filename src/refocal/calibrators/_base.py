@@ -43,7 +43,8 @@ from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
+from refocal.rows.labels import IgnoreIndex, LabelRule, number_keys, raw_labels, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
+        if rows.scores.ndim == 1:
+            check_series(X, resolved.classes.tolist(), "X", function)
         kind = "probabilities" if self.input == "probabilities" else "logits"
         checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
         if groups is not None:
@@ -479,23 +482,25 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_names(self, X: Any, function: str) -> None:
         """Columns of a data frame, of Dask too, are those of the fit, in their order, as in scikit-learn.
 
-        After a fit on an array, those that are called as the classes, also by numbers, are in the order of these.
+        After a fit on an array, those that are called as the classes, also by numbers, are in the order of these. A
+        Series of one number per row is not called by the class that it is not about.
         """
+        check_series(X, named_classes(self), "X", function)
         frame = _frame_of_names(X)
         if not hasattr(self, "feature_names_in_"):
             self._check_order(frame, function)
         _check_feature_names(self, frame, reset=False)  # warns of names after a fit without
 
     def _check_order(self, frame: Any, function: str) -> None:
-        """Columns that are called as the classes are in the order of these."""
+        """Columns that are called as the classes are in the order of these; True and False are 1 and 0."""
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
         start = shared_beginning(columns)
         names = [str(name)[start:] for name in columns]
-        keys = [label_key(name) for name in names]
+        keys = number_keys(names)
         known = named_classes(self) or [str(i) for i in range(len(names))]
-        wanted = [label_key(name) for name in known]
+        wanted = number_keys(known)
         if keys != wanted and {*keys} == {*wanted}:
             expected = f"of columns in the order of the classes, {', '.join(known)}"
             raise ShapeError("X", function, expected=expected, got=", ".join(names))

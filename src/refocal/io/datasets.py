@@ -25,6 +25,7 @@ from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import check_same_order, names_of_columns
 from refocal.rows.labels import IgnoreIndex, number_keys
 from refocal.rows.marks import check_marks
+from refocal.rows.positive import check_series
 from refocal.rows.scores import column_names
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -84,6 +85,7 @@ def blocks(
         class_names, whole_names = names_of_columns(columns)
     else:
         check_same_order(class_names, columns, "blocks")
+        check_series(scores, class_names, "pairs", "blocks")
         whole_names = tuple(str(name) for name in class_names)
     reader = RowReader(
         n_classes,

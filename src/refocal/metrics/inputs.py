@@ -1,7 +1,8 @@
 """The arguments of a metric, checked once and converted to flat NumPy vectors.
 
-Probabilities with one axis more than the labels hold the classes on their last axis, or on axis 1 where only that
-fits the labels, as in images (N, C, H, W); probabilities of the labels' own shape are the probability of class 1.
+The shapes of probabilities and labels are read by the gate: probabilities with one axis more than the labels hold the
+classes on their last axis, or on axis 1, as images (N, C, H, W) do; those of the labels' own shape are the probability
+of class 1.
 Metrics of two classes are about class 1, whichever way they come. Every other axis (pixels, tokens) is flattened into
 rows.
 """
@@ -17,25 +18,23 @@ import numpy as np
 
 from refocal._arrays import (
     Array,
-    Matrix,
     Vector,
     as_floating,
-    class_axes,
-    in_library_of,
     namespace,
     on_gpu,
     row_blocks,
     to_numpy,
 )
 from refocal._clusters import as_clusters
-from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
+from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_sums
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
-from refocal.rows.gate import Arguments, in_order_of_numbers, names_of_columns, rows_that_count
-from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
+from refocal.rows.gate import Arguments, aligned, has_class_axis, in_order_of_numbers, names_of_columns
+from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.predictions import probability_rows
-from refocal.rows.scores import as_scores, column_names
+from refocal.rows.scores import column_names
 
 # The number of probabilities on a GPU that are processed together, in double precision.
 GPU_BLOCK = 1 << 24
@@ -144,7 +143,7 @@ def read_pair(
     else:
         rows_of_first = read_one(y_true, first, sample_weight, function, ignore_index, **more)
         rows_of_second = read_one(y_true, second, sample_weight, function, ignore_index, **more)
-    if np.ndim(y_true) > 1:  # several labels per row
+    if y_true is not None and not has_class_axis(first, y_true):  # columns are then several labels
         check_label_order(column_names(first), column_names(second), "second", function)
     order = column_order(rows_of_second.class_names, rows_of_first.class_names, function)
     if order is not None:
@@ -194,17 +193,6 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
 
-def _refuse_one_hot(labels: Array, p: Matrix, argument: str, function: str) -> None:
-    """Labels (N, K) of which each row has a single one, of probabilities that sum to 1: classes, not several labels."""
-    if labels.ndim < 2 or labels.shape[-1] < 2 or labels.dtype.kind not in "biuf":
-        return
-    is_one_hot = ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=-1) == 1).all()
-    if is_one_hot and bool((abs(p.sum(axis=-1) - 1.0) <= SUM_TOLERANCE).all()):
-        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
-        got = "one-hot labels of classes whose probabilities sum to 1"
-        raise LabelError(argument, function, expected=expected, got=got)
-
-
 def read(
     y_true: Any,
     values: Any,
@@ -223,27 +211,22 @@ def read(
     if values is None:
         expected = "given, unless y_true are Predictions"
         raise ParameterError(argument, function, expected=expected, got="None")
-    names, whole_names = names_of_columns(column_names(values))
-    given, dtype = as_floating(as_scores(values), argument, function)
-    precision = float(namespace(given).finfo(dtype).eps)
-    raw = raw_labels(y_true, of_labels, function)
-    raw = raw._replace(values=to_numpy(raw.values))
-    shape = tuple(raw.values.shape)
-    array = _classes_last(given if on_gpu(given) else to_numpy(given), shape, argument, function)
-    is_binary = array.ndim == len(shape)
-    if is_binary:
-        check_label_order(column_names(values), column_names(y_true), of_labels, function)
-    rows = _flat_rows(array, raw.values, argument, of_labels, function)
-    weights = None if weight is None else check_weight(weight, shape, function)
-    raw = raw._replace(values=raw.values.reshape(-1))
-    numbers = None if clusters is None else as_clusters(_flat(clusters, shape), len(raw.values), function).numbers
-    kept = rows_that_count(raw, weights, ignored, Arguments(argument, of_labels), function)
-    if kept is not None:
-        raw = raw._replace(values=raw.values[kept])
-        rows = rows[in_library_of(rows, kept)]
-        weights = None if weights is None else weights[kept]
-        numbers = None if numbers is None else numbers[kept]
-    n_classes = 2 if is_binary else int(rows.shape[1])
+    arguments = Arguments(argument, of_labels)
+    options: dict[str, Any] = {"ignore_index": ignored, "kind": "probabilities", "label_each": True}
+    aligned_rows = aligned(values, y_true, weight, arguments, function, **options)
+    scores, dtype = as_floating(aligned_rows.scores, argument, function)
+    precision = float(namespace(scores).finfo(dtype).eps)
+    scores = scores if on_gpu(scores) else to_numpy(scores)
+    raw = aligned_rows.labels._replace(values=to_numpy(aligned_rows.labels.values))
+    kept = aligned_rows.kept
+    numbers = None
+    if clusters is not None:
+        n_given = len(raw.values) if kept is None else len(kept)
+        numbers = as_clusters(_flat(clusters, np.shape(y_true)), n_given, function).numbers
+        numbers = numbers if kept is None else numbers[kept]
+    names, whole_names = names_of_columns(aligned_rows.column_names)
+    is_binary = scores.ndim == 1
+    n_classes = 2 if is_binary else int(scores.shape[1])
     if class_names is not None and (names is None or is_binary):
         names = check_class_names(class_names, n_classes, function, "classes")
         whole_names = tuple(str(name) for name in class_names)
@@ -253,50 +236,20 @@ def read(
     elif class_names is not None:
         expected = f"left out where the columns of {argument} have names"
         raise ParameterError("classes", function, expected=expected, got="classes")
-    elif is_binary:  # the columns of a frame are then labels that exclude nothing
-        names = None
-        whole_names = ()
     rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
     try:
         resolved = resolve(raw, rule)
     except LabelError as error:
         raise _with_own_remedy(error, ignored is None) from None
-    predictions = probability_rows(resolved.numbers, rows, weights, clusters=numbers)
+    if is_binary:
+        check_series(values, resolved.classes.tolist(), argument, function)
+    predictions = probability_rows(resolved.numbers, scores, aligned_rows.weight, clusters=numbers)
     if kept is not None:
         predictions = replace(predictions, row_numbers=np.flatnonzero(kept))
     if names is not None:
         named = replace(predictions, class_names=tuple(str(name) for name in names), label_map=resolved.label_map)
         predictions = in_order_of_numbers(named)
     return predictions, sum_tolerance(precision, 1 if is_binary else n_classes)
-
-
-def _classes_last(array: Array, labels_shape: tuple[int, ...], argument: str, function: str) -> Array:
-    """Scores that are not empty, with the classes on the last axis, if they have an axis of them."""
-    if array.ndim == 0 or 0 in array.shape:
-        expected = "an array with at least one row"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
-    if class_axes(array.shape, labels_shape) == [1]:
-        return namespace(array).moveaxis(array, 1, -1)
-    return array
-
-
-def _flat_rows(array: Array, labels: Array, argument: str, of_labels: str, function: str) -> Matrix:
-    """Scores as rows (N, C), or (N,) where they have the shape of the labels and are those of class 1 of two."""
-    shape = tuple(array.shape)
-    is_column = labels.ndim == 2 and labels.shape[1] == 1 and shape[-1] > 1
-    if array.ndim == labels.ndim and not is_column:
-        check_shape(labels, shape, of_labels, function)
-        _refuse_one_hot(labels, array, of_labels, function)
-        of_class_1: Matrix = array.reshape(-1)
-        return of_class_1
-    if array.ndim == 1 and labels.ndim == 2 and labels.shape[1] == 1:
-        check_shape(labels, shape, of_labels, function, ", one label for each row")
-    if array.ndim < 2 or shape[-1] < 2:
-        expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {shape}")
-    check_shape(labels, shape[:-1], of_labels, function, ", one label for each row")
-    rows: Matrix = array.reshape(-1, shape[-1])
-    return rows
 
 
 def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:

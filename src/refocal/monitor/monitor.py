@@ -48,9 +48,9 @@ from refocal.monitor.waiting import (
     write_waiting,
 )
 from refocal.rows import Predictions
-from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import LabelRule, label_key, listed, order_of_numbers, raw_labels, resolve
+from refocal.rows.labels import LabelRule, listed, order_of_numbers, raw_labels, resolve
+from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
 
 
@@ -200,6 +200,7 @@ class CalibrationMonitor:
                 p = p[:, order]
                 columns = tuple(columns[i] for i in order)
             names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            check_series(probabilities, names, "probabilities", function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
@@ -521,10 +522,11 @@ class CalibrationMonitor:
 
     def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
-        names = None if columns is None else tuple(str(name)[shared_beginning(columns) :] for name in columns)
-        if names is not None and [label_key(name) for name in names] == list(range(len(names))):
-            names = tuple(str(i) for i in range(len(names)))
-        return self._same_names(names, n_classes, function)
+        names, _ = names_of_columns(columns)
+        if columns is None:
+            return self._same_names(None, n_classes, function)
+        given = range(n_classes) if names is None else names
+        return self._same_names(tuple(str(name) for name in given), n_classes, function)
 
     def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """Names of a batch beside those before; None where the columns only count."""

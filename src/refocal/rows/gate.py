@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Flags, Vector, as_array, class_axes, in_library_of, namespace, to_numpy
+from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_axes, in_library_of, namespace, to_numpy
 from refocal._clusters import as_clusters
 from refocal._groups import as_groups
-from refocal._validation import check_weight
+from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
 from refocal.rows.labels import (
@@ -30,7 +31,7 @@ from refocal.rows.labels import (
     unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import order_with_positive, other_class
+from refocal.rows.positive import check_series, order_with_positive, other_class
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -93,6 +94,8 @@ def read_rows(
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
     checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    if has_one_column:
+        check_series(values, checked.class_names, names.values, function)
     if positive_label is None:
         checked = in_order_of_numbers(checked)
     n_given = len(checked) if rows.kept is None else len(rows.kept)
@@ -262,6 +265,11 @@ class Aligned(NamedTuple):
         return None if self.kept is None else np.flatnonzero(self.kept)
 
 
+def has_class_axis(scores: Any, labels: Any) -> bool:
+    """Whether scores have an axis of classes beside those of their labels; columns of the labels' shape are labels."""
+    return np.ndim(as_scores(scores)) != np.ndim(labels)
+
+
 def aligned(
     values: Any,
     labels: Any,
@@ -273,25 +281,29 @@ def aligned(
     kind: str = "logits",
     classes_last: bool = False,
     several_axes: bool = False,
+    label_each: bool = False,
 ) -> Aligned:
     """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
 
     Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row.
+    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row. Probabilities
+    of the shape of their labels are of one axis too, unless `label_each` says that each is that of class 1 of a row.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
     shape = tuple(raw.values.shape)
     # Columns of one number for each label are no classes.
-    has_label_each = kind == "log-odds" or len(shape) == scores.ndim
-    columns = None if has_label_each else column_names(values)
-    if has_label_each:
+    columns = column_names(values) if kind != "log-odds" and has_class_axis(scores, raw.values) else None
+    if columns is None:
         check_label_order(column_names(values), column_names(labels), names.labels, function)
     scores = scores if classes_last else _with_classes_last(scores, shape, kind, names, function)
     if kind == "log-odds" and scores.ndim != 1 and not several_axes:
         expected = "one-dimensional, one number per row, with at least one row"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
-    _check_one_label_per_row(scores, shape, kind, names, function)
+    if label_each and len(shape) == scores.ndim > 0 and not (shape[1:] == (1,) and scores.shape[-1] > 1):
+        _check_label_each(scores, raw.values, names, function)
+    else:
+        _check_one_label_per_row(scores, shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
         scores = namespace(scores).reshape(scores, (-1, *width))
@@ -316,6 +328,22 @@ def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: 
         expected = f"two-dimensional: labels of shape {shape} fit classes on axis 1 and on the last"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
     return namespace(scores).moveaxis(scores, axes[0], -1) if axes else scores
+
+
+def _check_label_each(p: Array, labels: Array, names: Arguments, function: str) -> None:
+    """Labels of the shape of the probabilities, at least one, which are not the ones and zeros of one-hot classes."""
+    check_shape(labels, tuple(p.shape), names.labels, function)
+    if math.prod(p.shape) == 0:
+        expected = "an array with at least one row"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(p.shape)}")
+    ones = to_numpy(labels)
+    if ones.ndim < 2 or ones.shape[-1] < 2 or ones.dtype.kind not in "biuf":
+        return
+    is_one_hot = ((ones == 0) | (ones == 1)).all() and (ones.sum(axis=-1) == 1).all()
+    if is_one_hot and bool((abs(as_floating(p, names.values, function)[0].sum(-1) - 1.0) <= SUM_TOLERANCE).all()):
+        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
+        got = "one-hot labels of classes whose probabilities sum to 1"
+        raise LabelError(names.labels, function, expected=expected, got=got)
 
 
 def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:

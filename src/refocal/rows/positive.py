@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from refocal.errors import LabelError, ParameterError
-from refocal.rows.labels import BOOLEAN_NUMBERS, LabelKey, LabelMap, LabelRule, label_key, listed, missing_label
+from refocal.errors import DataError, LabelError, ParameterError
+from refocal.rows.labels import (
+    BOOLEAN_NUMBERS,
+    LabelKey,
+    LabelMap,
+    LabelRule,
+    label_key,
+    listed,
+    missing_label,
+    number_keys,
+)
 
 
 class PositiveOrder(NamedTuple):
@@ -38,6 +48,38 @@ def other_class(positive: Any, names: Sequence[Any], function: str) -> Parameter
     expected = f"{str(names[1])!r} or left out: one number per row is about the second of class_names"
     got = f"{positive!r}, as if it were about the first"
     return ParameterError("positive_label", function, expected=expected, got=got)
+
+
+def is_called_by_other(column: str, classes: Sequence[Any]) -> bool:
+    """Whether one column, whose numbers are about the second of two classes, is called by the first.
+
+    >>> is_called_by_other("p_late", ("late", "ok")), is_called_by_other("p_ok", ("late", "ok"))
+    (True, False)
+    >>> [is_called_by_other(column, (0, 1)) for column in ("prob_class_0", "p0", "P(False)", "0_prob", "p", "p1")]
+    [True, True, True, True, False, False]
+    """
+    of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
+    if len(classes) != 2 or re.fullmatch(of_scores, column, re.IGNORECASE):
+        return False  # p is the usual name of such a column
+    without_beginning = re.sub(rf"^(?:{of_scores}(?:[_.: ]|(?=\d+$)))+", "", column, flags=re.IGNORECASE)
+    without_end = re.sub(rf"[_.: ]{of_scores}$", "", column, flags=re.IGNORECASE)
+    within_brackets = re.sub(rf"^{of_scores}[(\[](.+)[)\]]$", r"\1", column, flags=re.IGNORECASE)
+    called = {*number_keys([column, without_beginning, without_end, within_brackets])}
+    first, second = number_keys(classes)
+    return first in called and second not in called
+
+
+def check_series(values: Any, classes: Sequence[Any] | None, argument: str, function: str) -> None:
+    """A Series of one number per row, of pandas, polars or Dask, is not called by the class that it is not about.
+
+    A Series called '0' alone may be that of a frame without names, and says nothing about classes that are 0 and 1.
+    """
+    name = getattr(values, "name", None)
+    if classes is None or not isinstance(name, str) or label_key(name) == 0:
+        return
+    if is_called_by_other(name, classes):
+        expected = f"about {str(classes[1])!r}, the positive class, or without a name"
+        raise DataError(argument, function, expected=expected, got=f"a Series called {name!r}, by the other class")
 
 
 def _positive_of_named(

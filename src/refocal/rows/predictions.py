@@ -89,12 +89,21 @@ class Origin:
         kind = "columns" if len(self.columns) > 1 else f"column {self.columns[0]}" if self.columns else "columns"
         parts = [f"classes: {names} ({kind} of {self.place})" if self.place else f"classes: {names}"]
         if self.labels:
-            parts.append(f"labels: {self.labels}, {self.labels_by}" if self.labels_by else f"labels: {self.labels}")
+            counted = f" of {_listed(self.columns)}" if self._counts_moved(classes) else ""
+            parts.append(f"labels: {self.labels}" + (f", {self.labels_by}{counted}" if self.labels_by else ""))
         if positive is not None:
             parts.append(f"positive: {classes[positive]}")
         if self.unused:
             parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(self.unused)}")
         return "; ".join(parts)
+
+    def _counts_moved(self, classes: Sequence[Any]) -> bool:
+        """Whether labels count columns that are in another order than the classes, which are those of a calibrator."""
+        if not self.labels_by.startswith("column numbers") or len(self.columns) != len(classes):
+            return False
+        are_called = [column.endswith(str(name)) for column, name in zip(self.columns, classes, strict=True)]
+        is_called = [any(column.endswith(str(name)) for column in self.columns) for name in classes]
+        return all(is_called) and not all(are_called)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -44,7 +43,7 @@ from refocal.rows.labels import (
     typed_classes,
 )
 from refocal.rows.marks import are_marks
-from refocal.rows.positive import order_with_positive
+from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.scores import bad_rows
 
@@ -163,7 +162,11 @@ class RowReader:
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
-        label_map = rule.decide(labels)
+        if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
+            label_map = LabelMap(self.n_classes, None, self.first_label or 0)
+            labels = [label for label in labels if label_map.column(label) >= 0]
+        else:
+            label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
 
@@ -224,21 +227,19 @@ class RowReader:
     def check_one_column(self, classes: Sequence[Any] | None) -> None:
         """The one column of a table is not called by the first of two classes: its numbers are about the second.
 
+        Without names the classes are 0 and 1, or False and True, or count from `first_label`.
+
         >>> RowReader(2, source=Origin("rows.csv", ("p_ok",), n_columns=2)).check_one_column(("late", "ok"))
         """
-        of_scores = r"(?:p|probs?|proba|probability|logits?|log_odds|scores?|class)"
-        is_of_table = len(self.source.columns) == 1 and self.source.n_columns > 0
-        if not is_of_table or classes is None or len(classes) != 2:
+        if len(self.source.columns) != 1 or self.source.n_columns == 0:
             return
         column = self.source.columns[0]
-        if re.fullmatch(of_scores, column, re.IGNORECASE):  # p is the usual name of such a column
-            return
-        without_beginning = re.sub(rf"^{of_scores}[_.: ]", "", column, flags=re.IGNORECASE)
-        called = {label_key(column), label_key(without_beginning)}
-        first, second = (label_key(name) for name in classes)
-        if first in called and second not in called:
+        if classes is None:
+            lowest = self.first_label or 0
+            classes = (lowest, lowest + 1)
+        if is_called_by_other(column, classes):
             contradiction = (
-                f"the column {column!r} is called by the class {first!r}, but read as the positive {second!r}"
+                f"the column {column!r} is called by the class {classes[0]!r}, but read as the positive {classes[1]!r}"
             )
             raise FormatError(f"{self.source.place}: {contradiction}.")
 
@@ -266,6 +267,8 @@ class RowReader:
 
         Rows without a label or of weight 0 are left out as well, and not counted.
         """
+        if self.has_one_number:
+            self.check_one_column(self.class_names)
         values = self.matrix(raw)
         rows = self._shaped(raw._replace(values=values))
         label_map = self._label_map(rows)

@@ -481,6 +481,17 @@ def test_a_first_batch_of_one_class_in_words_is_read_by_the_positive_label(refoc
     assert (code, "say which label is the positive one with --positive-label" in err) == (1, True)
 
 
+def test_a_positive_label_that_is_true_is_the_1_of_the_state(refocal, folder):
+    for day, labels in enumerate(([0, 1], [False, True])):
+        pd.DataFrame({"p": [0.2, 0.7], "label": labels}).to_csv(f"day{day}.csv", index=False)
+        positive = str(labels[1])
+        code, _, err = refocal("monitor", f"day{day}.csv", "--probability-column", "p", "--positive-label", positive)
+        assert (code, err) == (0, "")
+    assert [each.rate.value for each in CalibrationMonitor.load("monitor.json").history()] == [0.5, 0.5]
+    code, _, err = refocal("monitor", "day1.csv", "--probability-column", "p", "--positive-label", "False")
+    assert (code, "--positive-label must be" in err) == (2, True)
+
+
 def test_a_day_without_events_counts_after_a_positive_label(refocal, folder):
     p = np.array([0.1, 0.3, 0.2, 0.4])
     pd.DataFrame({"p": p, "label": [0, 1, 0, 1]}).to_csv(folder / "day1.csv", index=False)

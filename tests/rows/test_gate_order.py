@@ -294,3 +294,18 @@ def test_labels_of_blocks_are_refused_as_those_in_memory_are(rows, labels):
     with pytest.raises(LabelError) as by_dask:
         TemperatureScaling().fit(da.from_array(logits, chunks=(300, 3)), da.from_array(given, chunks=300))
     assert str(by_dask.value).partition("must be")[2] == str(in_memory.value).partition("must be")[2]
+
+
+@pytest.mark.parametrize("columns", [["True", "False"], [True, False], ["1", "0"], ["p_True", "p_False"]])
+@pytest.mark.parametrize("form", [int, bool, str])
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_columns_that_are_called_by_truths_are_in_the_order_of_classes_that_are_numbers(columns, form):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 2))
+    numbers = rng.integers(2, size=60)
+    for labels in (numbers.astype(form), numbers.astype(bool).astype(form)):
+        fitted = TemperatureScaling().fit(logits, labels)
+        with pytest.raises(ShapeError, match="of columns in the order of the classes"):
+            fitted.predict_proba(pd.DataFrame(logits, columns=columns))
+        p = fitted.predict_proba(pd.DataFrame(logits, columns=columns[::-1]))
+        np.testing.assert_array_equal(p, fitted.predict_proba(logits))

@@ -43,7 +43,8 @@ from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, raw_labels, resolve
+from refocal.rows.keys import number_keys
+from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 
@@ -492,15 +493,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, frame, reset=False)  # warns of names after a fit without
 
     def _check_order(self, frame: Any, function: str) -> None:
-        """Columns that are called as the classes are in the order of these."""
+        """Columns that are called as the classes are in the order of these; True and False are 1 and 0."""
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
         start = shared_beginning(columns)
         names = [str(name)[start:] for name in columns]
-        keys = [label_key(name) for name in names]
+        keys = number_keys(names)
         known = named_classes(self) or [str(i) for i in range(len(names))]
-        wanted = [label_key(name) for name in known]
+        wanted = number_keys(known)
         if keys != wanted and {*keys} == {*wanted}:
             expected = f"of columns in the order of the classes, {', '.join(known)}"
             raise ShapeError("X", function, expected=expected, got=", ".join(names))

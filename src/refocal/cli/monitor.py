@@ -217,7 +217,7 @@ def _opened(
     state: Path, new: NewStateOptions, merge: list[Path], positive: str | None
 ) -> refocal.monitor.CalibrationMonitor:
     """The monitor of a state file, or a new one, with what other monitors have seen."""
-    from refocal.rows.labels import label_key
+    from refocal.rows.keys import number_keys
 
     made = refocal.monitor.CalibrationMonitor
     watched = made.load(state) if state.is_file() else made(**new.settings())
@@ -226,7 +226,7 @@ def _opened(
             watched.merge(made.load(file))
     names = watched.class_names or ()
     known = names[1] if len(names) == 2 else watched.positive_label
-    if positive is not None and known is not None and label_key(positive) != label_key(known):
+    if positive is not None and known is not None and number_keys([positive]) != number_keys([known]):
         raise UsageError(f"--positive-label must be {known!r}, as in {state} so far. Got {positive!r} instead.")
     if positive is not None and not names:
         watched.positive_label = positive

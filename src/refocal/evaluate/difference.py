@@ -14,7 +14,7 @@ from refocal.evaluate.statements import holm
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
 from refocal.metrics.influence import critical_value, two_sided_p_value
-from refocal.rows.labels import label_key
+from refocal.rows.keys import number_keys
 
 __all__ = ["Change", "differences"]
 
@@ -101,8 +101,8 @@ def _check_same_classes(old: Evaluation, new: Evaluation) -> None:
     names_of_new = _names_of_classes(new, old)
     if names_of_old is None or names_of_new is None:
         return
-    keys_of_old = [_key(name) for name in names_of_old]
-    keys_of_new = [_key(name) for name in names_of_new]
+    keys_of_old = number_keys(names_of_old)
+    keys_of_new = number_keys(names_of_new)
     others = [name for name, key in zip(names_of_new, keys_of_new, strict=True) if key not in keys_of_old]
     if others:
         expected = f"an evaluation of the same classes as the old one, which has {names_of_old[0]!r}, …"
@@ -154,14 +154,8 @@ def _names_of_classes(evaluation: Evaluation, other: Evaluation) -> list[str] | 
     if evaluation.class_names is not None:
         return evaluation.class_names
     counted = [str(i) for i in range(evaluation.n_classes)]
-    others = {_key(name) for name in other.class_names or ()}
+    others = {*number_keys(other.class_names or ())}
     return counted if others == {*range(evaluation.n_classes)} else None
-
-
-def _key(name: str) -> object:
-    """What names are compared by: 1, 1.0 and True are one."""
-    key = label_key(name)
-    return {"True": 1, "False": 0}.get(key, key) if isinstance(key, str) else key
 
 
 def _fewest_clusters(old: Evaluation, new: Evaluation) -> int | None:

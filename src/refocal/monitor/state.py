@@ -11,7 +11,8 @@ from refocal._json import build, without_format
 from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
 from refocal.monitor.periods import differently_worded
-from refocal.rows.labels import LabelRule, label_key
+from refocal.rows.keys import number_keys
+from refocal.rows.labels import LabelRule
 
 FORMAT = "refocal-monitor"
 VERSION = 2
@@ -71,7 +72,7 @@ def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> 
     if ours and theirs and ours != theirs:
         raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
     positive = [_positive_of(state), _positive_of(other)]
-    if None not in positive and label_key(positive[0]) != label_key(positive[1]):
+    if None not in positive and len({*number_keys(positive)}) > 1:
         expected = f"a monitor whose positive class is {positive[0]!r}"
         raise DataError("other", function, expected=expected, got=f"one where it is {positive[1]!r}")
     _check_other_rows(state, other, function)

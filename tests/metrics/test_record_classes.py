@@ -63,6 +63,9 @@ def test_what_predictions_have_of_their_own_is_refused_beside_them():
 def test_one_number_per_row_is_not_read_with_the_classes_1_and_0():
     with pytest.raises(ParameterError, match="0 and 1 in this order where there is one number per row"):
         metrics.mean_bias([0, 1, 1], [0.2, 0.7, 0.4], classes=["1", "0"])
+    for classes in ([True, False], ["true", "false"]):
+        with pytest.raises(ParameterError, match=f"{classes[1]} and {classes[0]} in this order"):
+            metrics.mean_bias([False, True, True], [0.2, 0.7, 0.4], classes=classes)
     assert metrics.mean_bias([0, 1, 1], [0.2, 0.7, 0.4], classes=[0, 1]) == pytest.approx(1.3 / 3 - 2 / 3)
 
 

@@ -15,6 +15,7 @@ from sklearn.exceptions import DataConversionWarning
 from helpers import draw_logits
 from refocal import AutoCalibration, GroupCalibration, TemperatureScaling, load, metrics
 from refocal.cli.run import run
+from refocal.decide import best_actions
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
 from refocal.io import Predictions, apply, blocks, open_rows, read, rows_of
@@ -600,6 +601,32 @@ def test_a_series_called_by_one_class_is_not_read_as_the_other(library, name):
     ):
         with pytest.raises(DataError, match=f"Got a Series called '{name}', by the other class"):
             refused()
+
+
+@pytest.mark.parametrize("name", ["prob_0", "P(False)"])
+@pytest.mark.parametrize("labels", [np.arange(60) % 2, np.arange(60) % 2 == 1], ids=["numbers", "truths"])
+def test_a_series_called_by_class_0_is_not_read_as_class_1_where_classes_have_no_names(name, labels):
+    p = np.random.default_rng(0).beta(2, 4, 60)
+    series = pd.Series(p, name=name)
+    calibrator = TemperatureScaling(input="probabilities").fit(p, labels)
+    for refused in (
+        lambda: TemperatureScaling(input="probabilities").fit(series, labels),
+        lambda: metrics.mean_bias(labels, series),
+        lambda: Predictions.from_probabilities(series, labels),
+        lambda: blocks([(series, labels)], input="probabilities"),
+        lambda: blocks([(series, labels)], input="probabilities", positive_label=1),
+        lambda: calibrator.predict_proba(series),
+        lambda: calibrator.score(series, labels),
+        lambda: CalibrationMonitor().update(series, labels),
+        lambda: best_actions(series, [[0.0, 1.0], [4.0, 0.0]]),
+    ):
+        with pytest.raises(DataError, match="must be about '(1|True)', the positive class, or without a name"):
+            refused()
+    about_0 = Predictions.from_probabilities(series, labels, positive_label=0)
+    assert metrics.mean_bias(about_0) == pytest.approx(p.mean() - 0.5)
+    in_blocks = blocks([(series, labels)], input="probabilities", positive_label=0)
+    wanted = TemperatureScaling(input="probabilities").fit(about_0).temperature_
+    assert TemperatureScaling(input="probabilities").fit(in_blocks).temperature_ == pytest.approx(wanted)
 
 
 def test_a_series_called_by_a_number_says_nothing_about_classes_0_and_1():

@@ -486,7 +486,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         After a fit on an array, those that are called as the classes, also by numbers, are in the order of these. A
         Series of one number per row is not called by the class that it is not about.
         """
-        check_series(X, named_classes(self), "X", function)
+        check_series(X, named_classes(self) or self.classes_.tolist(), "X", function)
         frame = _frame_of_names(X)
         if not hasattr(self, "feature_names_in_"):
             self._check_order(frame, function)

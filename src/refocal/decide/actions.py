@@ -11,6 +11,7 @@ from refocal._validation import check_one_column, check_probabilities
 from refocal.decide.costs import check_abstain, check_costs, class_names_of
 from refocal.rows import Predictions
 from refocal.rows.gate import in_column_order
+from refocal.rows.positive import check_series
 
 __all__ = ["ABSTAIN", "Decisions", "best_actions"]
 
@@ -57,6 +58,7 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     scores = probabilities.as_probabilities() if isinstance(probabilities, Predictions) else probabilities
     given = as_array(in_column_order(scores), "probabilities", function)
     if given.ndim == 1:
+        check_series(scores, names, "probabilities", function)
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:
         p = check_probabilities(given, "probabilities", function)

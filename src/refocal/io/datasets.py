@@ -86,8 +86,10 @@ def blocks(
         class_names, whole_names = names_of_columns(columns)
     else:
         check_same_order(class_names, columns, "blocks")
-        check_series(scores, class_names, "pairs", "blocks")
         whole_names = tuple(str(name) for name in class_names)
+    if len(np.shape(scores)) == 1:
+        is_zero = class_names is None and number_keys([positive_label]) == [0]  # the positive class is then called 0
+        check_series(scores, (1, 0) if is_zero else class_names, "pairs", "blocks")
     reader = RowReader(
         n_classes,
         input,

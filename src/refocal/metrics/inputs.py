@@ -31,7 +31,7 @@ from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeE
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
 from refocal.rows.gate import Arguments, aligned, has_class_axis, in_order_of_numbers, names_of_columns
-from refocal.rows.keys import label_key
+from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.predictions import probability_rows
@@ -231,9 +231,10 @@ def read(
     if class_names is not None and (names is None or is_binary):
         names = check_class_names(class_names, n_classes, function, "classes")
         whole_names = tuple(str(name) for name in class_names)
-        if is_binary and [label_key(name) for name in names or ()] == [1, 0]:
-            expected = "0 and 1 in this order where there is one number per row, which is about the second class"
-            raise ParameterError("classes", function, expected=expected, got="1 and 0")
+        if is_binary and number_keys(names or ()) == [1, 0]:
+            first, second = (str(name) for name in class_names)
+            expected = f"{second} and {first} in this order where there is one number per row, which is about the second"
+            raise ParameterError("classes", function, expected=f"{expected} class", got=f"{first} and {second}")
     elif class_names is not None:
         expected = f"left out where the columns of {argument} have names"
         raise ParameterError("classes", function, expected=expected, got="classes")

@@ -206,7 +206,8 @@ class CalibrationMonitor:
             if named is None and columns is not None:
                 named = tuple(range(n_classes))
             names = self._names_of_batch(named, n_classes, function)
-            check_series(probabilities, names, "probabilities", function)
+            if p.ndim == 1:
+                check_series(probabilities, names, "probabilities", function)
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")

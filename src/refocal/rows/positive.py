@@ -64,13 +64,15 @@ def is_called_by_other(column: str, classes: Sequence[Any]) -> bool:
 def check_series(values: Any, classes: Sequence[Any] | None, argument: str, function: str) -> None:
     """A Series of one number per row, of pandas, polars or Dask, is not called by the class that it is not about.
 
-    A Series called '0' alone may be that of a frame without names, and says nothing about classes that are 0 and 1.
+    Classes without names, None, are 0 and 1. A Series called '0' alone may be that of a frame without names, and says
+    nothing about these.
     """
     name = getattr(values, "name", None)
-    if classes is None or not isinstance(name, str) or label_key(name) == 0:
+    if not isinstance(name, str) or label_key(name) == 0:
         return
-    if is_called_by_other(name, classes):
-        expected = f"about {str(classes[1])!r}, the positive class, or without a name"
+    known = (0, 1) if classes is None else classes
+    if is_called_by_other(name, known):
+        expected = f"about {str(known[1])!r}, the positive class, or without a name"
         raise DataError(argument, function, expected=expected, got=f"a Series called {name!r}, by the other class")
 
 

@@ -6,7 +6,9 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from refocal import CalibratedClassifier, TemperatureScaling, load
@@ -107,6 +109,17 @@ def test_classes_of_a_calibrated_classifier_and_of_its_calibrators_are_the_label
     for classes in (model.classes_, calibrator.classes_, load(tmp_path / "c.json").classes_):
         assert classes.tolist() == sorted({*labels.tolist()})
         assert [type(name) for name in classes.tolist()] == [type(labels.tolist()[0])] * 2
+
+
+CARRIED = [(carrier, form) for carrier in (pl.Series, pd.Series, list) for form in ("truths", "text", "integers")]
+
+
+@pytest.mark.parametrize(("carrier", "form"), [*CARRIED, (torch.tensor, "truths"), (torch.tensor, "integers")])
+def test_blocks_of_any_carrier_have_the_classes_of_a_fit_on_arrays(carrier, form):
+    labels = FORMS[form].tolist()
+    fitted = TemperatureScaling().fit(blocks([(LOGITS[:30], carrier(labels[:30])), (LOGITS[30:], carrier(labels[30:]))]))
+    assert fitted.classes_.tolist() == sorted({*labels})
+    assert [type(name) for name in fitted.classes_.tolist()] == [type(labels[0])] * 2
 
 
 def test_numbers_of_columns_called_by_words_come_back_from_a_fit_on_dask_as_from_one_on_pandas():

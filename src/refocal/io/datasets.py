@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from refocal._arrays import is_dask
+from refocal._arrays import is_dask, to_numpy
 from refocal._clusters import UNNAMED
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
@@ -293,8 +293,10 @@ def _places_of(frame: Any) -> Any:
 
 def _are_numbers(labels: Any) -> bool:
     """Whether labels are stored as numbers, which are neither text nor truths."""
-    labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
-    return getattr(labels.dtype, "kind", "f") in "iuf"
+    kind = getattr(getattr(labels, "dtype", None), "kind", None)
+    if kind is None:  # lists, and arrays of torch and polars, whose types are of another kind
+        kind = to_numpy(labels).dtype.kind
+    return kind in "iuf"
 
 
 def _are_column_numbers(labels: Any, n_classes: int) -> bool:

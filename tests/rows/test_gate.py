@@ -620,7 +620,7 @@ def test_a_series_called_by_class_0_is_not_read_as_class_1_where_classes_have_no
         lambda: CalibrationMonitor().update(series, labels),
         lambda: best_actions(series, [[0.0, 1.0], [4.0, 0.0]]),
     ):
-        with pytest.raises(DataError, match="must be about '(1|True)', the positive class, or without a name"):
+        with pytest.raises(DataError, match=r"must be about '(1|True)', the positive class, or without a name"):
             refused()
     about_0 = Predictions.from_probabilities(series, labels, positive_label=0)
     assert metrics.mean_bias(about_0) == pytest.approx(p.mean() - 0.5)

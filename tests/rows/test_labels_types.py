@@ -117,7 +117,8 @@ CARRIED = [(carrier, form) for carrier in (pl.Series, pd.Series, list) for form 
 @pytest.mark.parametrize(("carrier", "form"), [*CARRIED, (torch.tensor, "truths"), (torch.tensor, "integers")])
 def test_blocks_of_any_carrier_have_the_classes_of_a_fit_on_arrays(carrier, form):
     labels = FORMS[form].tolist()
-    fitted = TemperatureScaling().fit(blocks([(LOGITS[:30], carrier(labels[:30])), (LOGITS[30:], carrier(labels[30:]))]))
+    pairs = [(LOGITS[:30], carrier(labels[:30])), (LOGITS[30:], carrier(labels[30:]))]
+    fitted = TemperatureScaling().fit(blocks(pairs))
     assert fitted.classes_.tolist() == sorted({*labels})
     assert [type(name) for name in fitted.classes_.tolist()] == [type(labels[0])] * 2
 

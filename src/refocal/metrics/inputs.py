@@ -233,8 +233,9 @@ def read(
         whole_names = tuple(str(name) for name in class_names)
         if is_binary and number_keys(names or ()) == [1, 0]:
             first, second = (str(name) for name in class_names)
-            expected = f"{second} and {first} in this order where there is one number per row, which is about the second"
-            raise ParameterError("classes", function, expected=f"{expected} class", got=f"{first} and {second}")
+            about = "where there is one number per row, which is about the second class"
+            expected = f"{second} and {first} in this order {about}"
+            raise ParameterError("classes", function, expected=expected, got=f"{first} and {second}")
     elif class_names is not None:
         expected = f"left out where the columns of {argument} have names"
         raise ParameterError("classes", function, expected=expected, got="classes")

@@ -30,14 +30,12 @@ from refocal._validation import (
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order
+from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
     in_sorted_order,
-    label_key,
     missing_label,
-    number_keys,
-    order_of_numbers,
     raw_labels,
     sorted_classes,
     typed_classes,

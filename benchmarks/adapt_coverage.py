@@ -2,6 +2,7 @@
 
 python benchmarks/adapt_coverage.py                   writes benchmarks/results/adapt_coverage.md
 python benchmarks/adapt_coverage.py --part weak-2     only prints the cells of a weak model of two classes
+python benchmarks/adapt_coverage.py --part weak-2 --estimate     those of `estimate_performance`, of unchanged shares
 
 Rows of class k have x ~ N(m_k, 1); the model knows the likelihoods, but its scores are too extreme and shifted:
 (log-likelihood + log share) · 1.5 + shift. AutoCalibration is fitted on n labelled rows, then adapted to N new ones of
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from refocal import AutoCalibration
+from refocal.shift import estimate_performance
 
 RESULTS = Path(__file__).parent / "results" / "adapt_coverage.md"
 FIT_ROWS = (300, 1_000, 5_000)
@@ -115,11 +117,35 @@ def cells(of: World, runs: int, fit_rows: tuple[int, ...] = FIT_ROWS) -> list[st
     return lines
 
 
+def estimate_cells(of: World, runs: int, fit_rows: tuple[int, ...] = FIT_ROWS) -> list[str]:
+    """The coverage of accuracy and log-loss by `estimate_performance`, of 1,000 new rows of the shares of the fit."""
+    n_new = 1_000
+    lines = []
+    for n_fit in fit_rows:
+        measured = []
+        for run in range(runs):
+            rng = np.random.default_rng([run, of.n_classes, n_fit, n_new])
+            calibrator = AutoCalibration().fit(*of.rows(rng, n_fit, of.shares_of_fit))
+            logits, labels = of.rows(rng, n_new, of.shares_of_fit)
+            expected = estimate_performance(calibrator, logits, seed=run)
+            log_p = calibrator.predict_log_proba(logits)
+            accuracy = float(np.mean(log_p.argmax(axis=1) == labels))
+            log_loss = -float(np.mean(log_p[np.arange(n_new), labels]))
+            of_accuracy = expected.accuracy.low <= accuracy <= expected.accuracy.high
+            of_log_loss = expected.log_loss.low <= log_loss <= expected.log_loss.high
+            measured.append((of_accuracy, of_log_loss))
+        shown = " | ".join(f"{100.0 * mean:.1f} %" for mean in np.mean(measured, axis=0))
+        lines.append(f"| {of.name} | {n_fit:,} | {n_new:,} | {runs} | {shown} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="a cell")
     parser.add_argument("--fit-rows", type=int, nargs="+", default=[*FIT_ROWS])
     parser.add_argument("--part", choices=[*WORLDS], help="only print this part")
+    parser.add_argument("--estimate", action="store_true", help="of estimate_performance, with --part")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     header = [
@@ -127,7 +153,8 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     if given.part:
-        cells(WORLDS[given.part], given.runs, tuple(given.fit_rows))
+        of_part = estimate_cells if given.estimate else cells
+        of_part(WORLDS[given.part], given.runs, tuple(given.fit_rows))
         return
     text = [
         "# Coverage of the intervals of `adapt`",

@@ -1,6 +1,7 @@
 """How often the interval of `log_loss_decomposition` covers the miscalibration of a model whose truth is known.
 
 python benchmarks/decomposition_coverage.py [--runs RUNS] [--rows 200 1000] [--classes 2 10] [--schemes plain …]
+    [--models calibrated …]
 
 The models and rows are those of benchmarks/interval_coverage.py. The truth is E[-log p_y of the model] less that of
 the true probabilities: all that any recalibration could remove.
@@ -48,11 +49,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=(200, 1_000))
     parser.add_argument("--classes", type=int, nargs="*", default=(2, 10))
     parser.add_argument("--schemes", nargs="*", default=SCHEMES)
+    parser.add_argument("--models", nargs="*", default=MODELS, choices=MODELS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| classes | rows | model | miscalibration | mean of the measured | covered |")
     print("|---|---|---|---|---|---|")
-    for n_rows, n_classes, scheme, model in product(options.rows, options.classes, options.schemes, MODELS):
+    for n_rows, n_classes, scheme, model in product(options.rows, options.classes, options.schemes, options.models):
         share, mean = coverage(Setting(n_classes, model, n_rows, scheme), options.runs)
         truth = miscalibration(n_classes, model)
         rows = f"{n_rows:,} {scheme}"

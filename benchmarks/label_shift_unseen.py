@@ -339,6 +339,18 @@ def table_cases(first: int) -> Iterator[tuple[str, Fit]]:
                 yield change, replace(fit, logits=fit.logits[kept], labels=fit.labels[kept])
 
 
+def refused_by_harm(decided: list[tuple[bool, float]]) -> str:
+    """How many cases are refused where adapting makes the log-loss worse by more than so many per cent."""
+    least_harms = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
+    parts = []
+    for least in least_harms:
+        refused = [value[0] for value in decided if value[1] > max(least, 1e-9)]
+        parts.append(f"{100 * least:g} %: {sum(refused)} of {len(refused)}")
+    harms = sorted(100.0 * value[1] for value in decided if value[1] > 1e-9 and not value[0])
+    unrefused = ", ".join(f"{harm:.1f}" for harm in harms)
+    return f"refused where the harm is above {', '.join(parts)}; harm of the others in per cent: {unrefused}"
+
+
 def refusals_of_tables(first: int, n_draws: int) -> list[str]:
     """The sum over all changes of each table, and new class shares of the same models, four sets of rows each."""
     n_sets_of_shares = 4
@@ -371,6 +383,8 @@ def refusals_of_tables(first: int, n_draws: int) -> list[str]:
         counts = f"{n_refused} | {len(harmful)} | {sum(harmful)} of {len(harmful)} | {of_shares}"
         lines.append(f"| {name} | {len(values)} | {counts} |")
         print(lines[-1], flush=True)
+    lines += ["", refused_by_harm(decided["all"])]
+    print(lines[-1], flush=True)
     return lines
 
 
@@ -390,14 +404,16 @@ def refusals_of_changes(cases: Iterator[tuple[str, Fit]], n_draws: int) -> list[
         harm = np.array([value[1] for value in decided])
         harms = harm > 1e-9
         if kind != "none":
-            harmful += [*zip(rejects[harms], harm[harms], strict=True)]
+            harmful += [value for value in decided if value[1] > 1e-9]
         caught = f"{100 * np.mean(rejects[harms]):.0f} %" if harms.any() else "–"
         missed = f"{100 * np.mean(harm[harms & ~rejects]):+.1f} %" if (harms & ~rejects).any() else "–"
         change = f"{100 * np.mean(harms):.0f} % ({100 * np.mean(harm):+.1f} %)"
         lines.append(f"| {fit.name} | {kind} | {100 * np.mean(rejects):.0f} % | {change} | {caught} | {missed} |")
         print(lines[-1], flush=True)
-    caught = sum(bool(value[0]) for value in harmful)
+    caught = sum(value[0] for value in harmful)
     lines.append(f"| all | changes | | {len(harmful)} harm | {caught} of {len(harmful)} | |")
+    print(lines[-1], flush=True)
+    lines += ["", refused_by_harm(harmful)]
     print(lines[-1], flush=True)
     return lines
 

@@ -193,8 +193,13 @@ def test_requirements_that_cannot_be_checked_are_refused(made, refocal, required
     assert (code, out) == (2, "")
     assert message in err
     assert not Path("new.json").exists()
-    for fine in ("ece<1", "ece<0.5", "log_loss<2", "ece<=100%", "log_loss<=none"):
-        assert refocal(*line[:-1], fine)[0] == 0
+
+
+@pytest.mark.parametrize("required", ["ece<1", "ece<0.5", "log_loss<2", "ece<=100%", "log_loss<=none"])
+def test_requirements_that_hold_are_no_failure(made, refocal, required):
+    line = ("evaluate", "test.npz", "c.json", "--resamples", "20", "-o", "new.json", "--require", required)
+    assert refocal(*line)[0] == 0
+    assert Path("new.json").exists()
 
 
 def test_evaluations_of_other_classes_are_not_compared(made, refocal):

@@ -11,6 +11,7 @@ from refocal import AutoCalibration, IsotonicCalibration, TemperatureScaling, Ve
 from refocal.errors import FormatError, ShapeError
 from refocal.maps import Focal, Temperature
 from refocal.nn import CalibrationLayer
+from refocal.nn.layer import MultiLabelLayer
 
 
 def rows_of(n_classes, n=600, seed=0):
@@ -42,6 +43,43 @@ def test_a_checkpoint_loads_into_a_layer_of_any_steps(kind, n_classes, tmp_path)
             np.testing.assert_allclose(value, known[1], rtol=1e-6)
 
 
+PROBABILITIES = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+
+
+@pytest.mark.parametrize(
+    ("layer", "rows"),
+    [
+        (CalibrationLayer(Temperature(2.0), input="probabilities", n_classes=3), PROBABILITIES),
+        (CalibrationLayer(Temperature(2.0), input="log-odds", n_classes=2), torch.tensor([-1.0, 0.5, 3.0])),
+        (CalibrationLayer(Temperature(2.0), input="probabilities", n_classes=2), torch.tensor([0.1, 0.9])),
+    ],
+    ids=["probabilities", "log-odds", "one probability"],
+)
+def test_a_checkpoint_keeps_what_comes_in(layer, rows):
+    other = CalibrationLayer()
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(rows), layer(rows))
+    assert (other.input, other.n_classes) == (layer.input, layer.n_classes)
+
+
+def test_a_checkpoint_of_the_steps_alone_still_loads():
+    layer = CalibrationLayer(Temperature(2.0), Focal(0.5))
+    before = {**layer.state_dict(), "_extra_state": torch.tensor(list(layer._structure.encode()), dtype=torch.uint8)}
+    other = CalibrationLayer(input="probabilities", n_classes=3)
+    other.load_state_dict(before)
+    want = CalibrationLayer(Temperature(2.0), Focal(0.5), input="probabilities", n_classes=3)
+    assert torch.equal(other(PROBABILITIES), want(PROBABILITIES))
+
+
+def test_a_layer_of_several_labels_is_not_loaded_as_one_of_classes():
+    several = MultiLabelLayer(Temperature(2.0), input="log-odds")
+    with pytest.raises(FormatError, match="of a layer for labels that exclude nothing"):
+        CalibrationLayer().load_state_dict(several.state_dict())
+    other = MultiLabelLayer(input="probabilities")
+    other.load_state_dict(several.state_dict())
+    assert torch.equal(other(torch.tensor([[0.0, 4.0]])), several(torch.tensor([[0.0, 4.0]])))
+
+
 def test_a_checkpoint_of_numbers_alone_still_loads():
     layer = CalibrationLayer(Temperature(1.0), Focal(0.0))
     layer.load_state_dict({"temperature": torch.tensor(2.0), "gamma": torch.tensor(0.5)})
@@ -65,7 +103,7 @@ def test_a_loaded_layer_keeps_its_device_and_precision():
 
 def test_a_damaged_checkpoint_is_refused():
     layer = TemperatureScaling().fit(*rows_of(3)).to_torch()
-    for text in (b"[", b'[{"step": "Nothing"}]', b"3", b'[{"step": "Temperature"}]'):
+    for text in (b"[", b'[{"step": "Nothing"}]', b"3", b'[{"step": "Temperature"}]', b'{"steps": []}'):
         state = {**layer.state_dict(), "_extra_state": torch.tensor(list(text), dtype=torch.uint8)}
         with pytest.raises(FormatError):
             layer.load_state_dict(state)

@@ -9,6 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from refocal import LogisticCalibration, TemperatureScaling
 from refocal.errors import ParameterError, ShapeError
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Temperature
 from refocal.shift import estimate_performance
 from refocal.shift.belief import replicate_parameters
 from refocal.shift.performance import Belief, _auc, performance_of
@@ -96,6 +98,23 @@ def test_a_slope_that_was_too_large_is_lower_in_replicates():
     # Where probabilities are 0 or 1 no row says anything of the slope, and it stays positive.
     sure = np.maximum(np.log(np.eye(2)[np.arange(50) % 2] + 1e-300), -80.0)
     assert replicate_parameters(sure, np.ones(50), 50.0, 400, rng)[1].min() >= -0.95
+
+
+def test_probabilities_that_were_too_extreme_on_their_own_rows_are_not_believed_to_be_right():
+    """The expected accuracy is lower then, and its interval wider, as `adapt` has it: 88 % of intervals covered."""
+    rng = np.random.default_rng(21)
+    log_odds = rng.normal(size=1300)
+    y = (rng.random(1300) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:300], y[:300])
+    calibrator.chain_ = Chain((*calibrator.chain_.steps, Temperature(0.6)))
+    believed = estimate_performance(calibrator, log_odds[300:])
+    calibrator.fit_report_["mean_probabilities"]["slope"] = 0.6
+    doubted = estimate_performance(calibrator, log_odds[300:])
+    of_known_shares = calibrator.adapt(log_odds[300:], shares=calibrator.fit_report_["mean_probabilities"]["values"])[1]
+    accuracy = np.mean((log_odds[300:] > 0.0) == y[300:])
+    assert believed.accuracy.low > accuracy
+    assert doubted.accuracy.low < accuracy < doubted.accuracy.high
+    assert of_known_shares.performance.accuracy.low == pytest.approx(doubted.accuracy.low, abs=0.01)
 
 
 def test_rows_of_costs_are_matched_with_the_classes_of_the_calibrator():

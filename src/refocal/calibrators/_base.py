@@ -43,7 +43,8 @@ from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
-from refocal.rows.labels import IgnoreIndex, LabelRule, number_keys, raw_labels, resolve
+from refocal.rows.keys import number_keys
+from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
 

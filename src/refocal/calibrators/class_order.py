@@ -13,7 +13,8 @@ from refocal._groups import Groups
 from refocal.errors import LabelError, Remedy
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import LabelRule, label_key, number_keys
+from refocal.rows.keys import label_key, number_keys
+from refocal.rows.labels import LabelRule
 
 if TYPE_CHECKING:
     from refocal.calibrators._base import Calibrator

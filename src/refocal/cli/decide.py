@@ -16,7 +16,7 @@ from refocal.cli import options
 from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
-from refocal.rows.labels import label_key, number_keys
+from refocal.rows.keys import label_key, number_keys
 
 ABSTAINED = "abstain"
 

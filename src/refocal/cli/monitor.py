@@ -217,7 +217,7 @@ def _opened(
     state: Path, new: NewStateOptions, merge: list[Path], positive: str | None
 ) -> refocal.monitor.CalibrationMonitor:
     """The monitor of a state file, or a new one, with what other monitors have seen."""
-    from refocal.rows.labels import number_keys
+    from refocal.rows.keys import number_keys
 
     made = refocal.monitor.CalibrationMonitor
     watched = made.load(state) if state.is_file() else made(**new.settings())

@@ -14,7 +14,7 @@ from refocal.evaluate.statements import holm
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
 from refocal.metrics.influence import critical_value, two_sided_p_value
-from refocal.rows.labels import number_keys
+from refocal.rows.keys import number_keys
 
 __all__ = ["Change", "differences"]
 

@@ -32,7 +32,7 @@ from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
-from refocal.rows.labels import label_key
+from refocal.rows.keys import label_key
 from refocal.rows.scores import bad_rows
 
 ApplyProgress = Callable[[int, int, int], None]

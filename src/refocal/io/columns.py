@@ -22,7 +22,7 @@ from refocal.errors import FormatError, ParameterError, Remedy
 from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import label_key, order_of_numbers
+from refocal.rows.keys import label_key, order_of_numbers
 
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")

@@ -23,7 +23,8 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import check_same_order, names_of_columns
-from refocal.rows.labels import IgnoreIndex, number_keys
+from refocal.rows.keys import number_keys
+from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_marks
 from refocal.rows.positive import check_series
 from refocal.rows.scores import column_names

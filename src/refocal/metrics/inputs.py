@@ -31,7 +31,8 @@ from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeE
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
 from refocal.rows.gate import Arguments, aligned, has_class_axis, in_order_of_numbers, names_of_columns
-from refocal.rows.labels import IgnoreIndex, LabelRule, label_key, resolve
+from refocal.rows.keys import label_key
+from refocal.rows.labels import IgnoreIndex, LabelRule, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.predictions import probability_rows
 from refocal.rows.scores import column_names

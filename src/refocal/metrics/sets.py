@@ -16,7 +16,8 @@ from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import IgnoreIndex, order_of_numbers
+from refocal.rows.keys import order_of_numbers
+from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
 
 __all__ = ["CoverageOfPart", "SetCoverage", "set_coverage"]

@@ -32,6 +32,7 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
+from refocal.monitor.columns import KnownColumns
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
@@ -49,7 +50,8 @@ from refocal.monitor.waiting import (
 )
 from refocal.rows import Predictions
 from refocal.rows.gate import names_of_columns
-from refocal.rows.labels import LabelRule, listed, order_of_numbers, raw_labels, resolve
+from refocal.rows.keys import order_of_numbers
+from refocal.rows.labels import LabelRule, listed, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
 
@@ -199,7 +201,11 @@ class CalibrationMonitor:
             if columns is not None and order is not None:
                 p = p[:, order]
                 columns = tuple(columns[i] for i in order)
-            names = self._names_of_batch(columns, int(p.shape[1]) if p.ndim == 2 else 2, function)
+            n_classes = int(p.shape[1]) if p.ndim == 2 else 2
+            named = names_of_columns(columns)[0]
+            if named is None and columns is not None:
+                named = tuple(range(n_classes))
+            names = self._names_of_batch(named, n_classes, function)
             check_series(probabilities, names, "probabilities", function)
             given_labels = labels
             if labels is None and ids is None:
@@ -490,7 +496,7 @@ class CalibrationMonitor:
             raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
         if rows.weight is not None:
             raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
-        return rows.as_probabilities(), self._same_names(rows.class_names, rows.n_classes, function)
+        return rows.as_probabilities(), self._names_of_batch(rows.class_names, rows.n_classes, function)
 
     def _enter(self, parts: list[LabelledPart]) -> None:
         """Labelled rows, by period."""
@@ -520,31 +526,11 @@ class CalibrationMonitor:
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
 
-    def _names_of_batch(self, columns: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+    def _names_of_batch(self, names: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
         """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
-        names, _ = names_of_columns(columns)
-        if columns is None:
-            return self._same_names(None, n_classes, function)
-        given = range(n_classes) if names is None else names
-        return self._same_names(tuple(str(name) for name in given), n_classes, function)
-
-    def _same_names(self, names: tuple[str, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-        """Names of a batch beside those before; None where the columns only count."""
-        counted = tuple(str(i) for i in range(n_classes))
-        known = self.class_names
-        if known is None and self.n_classes is not None:
-            known = counted
-        are_numbers = known is not None and {*known} == {*counted}
-        given = names if names is not None else counted if are_numbers else known
-        learns = self.class_names is None and names is not None and {*names} != {*counted}
-        if learns and (self._waiting or self._history.n_rows > 0):
-            expected = "of columns without names, as those before"
-            got = f"columns {', '.join(names or ())}"
-            raise ShapeError("probabilities", function, expected=expected, got=got, remedy=Remedy.NAMES_BEFORE)
-        if known is not None and given is not None and given != known and not learns:
-            expected = f"of the columns {', '.join(known)}, as those before"
-            raise ShapeError("probabilities", function, expected=expected, got=", ".join(given))
-        return None if given == counted else given
+        has_rows = bool(self._waiting) or self._history.n_rows > 0
+        known = KnownColumns(self.class_names, self.n_classes is not None, has_rows)
+        return known.beside(names, n_classes, function)
 
     def _read(
         self,

@@ -158,10 +158,10 @@ def check_order(together: Iterable[Key], known: Sequence[Key], function: str) ->
     that comes after those that are `known` may have words of its own if it is sorted behind the last of them too.
 
     >>> check_order(["day10", "day2"], [], "f")
-    >>> check_order(["Januar"], [], "f")
-    >>> check_order(["Februar"], ["Januar"], "f")
+    >>> check_order(["Lundi"], [], "f")
+    >>> check_order(["Jeudi"], ["Lundi"], "f")
     Traceback (most recent call last):
-    refocal.errors.ParameterError: The 'period' of f must be a date, or a text that is sorted behind 'Januar' or ...
+    refocal.errors.ParameterError: The 'period' of f must be a date, or a text that is sorted behind 'Lundi' or ...
     """
     distinct = [*dict.fromkeys(together)]
     unlike = differently_worded(distinct)
@@ -183,8 +183,8 @@ def differently_worded(keys: Sequence[Key]) -> tuple[Key, Key] | None:
 
     A text may go on where another one ends, as a time of a day does.
 
-    >>> differently_worded(["2026-01-31", "2026-01-31 09:00", "2026-02"]), differently_worded(["Mai", "Juni"])
-    (None, ('Mai', 'Juni'))
+    >>> differently_worded(["2026-01-31", "2026-01-31 09:00", "2026-02"]), differently_worded(["Lundi", "Jeudi"])
+    (None, ('Lundi', 'Jeudi'))
     """
     if len(keys) < 2:
         return None

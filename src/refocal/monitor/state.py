@@ -11,7 +11,8 @@ from refocal._json import build, without_format
 from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
 from refocal.monitor.periods import differently_worded
-from refocal.rows.labels import LabelRule, number_keys
+from refocal.rows.keys import number_keys
+from refocal.rows.labels import LabelRule
 
 FORMAT = "refocal-monitor"
 VERSION = 2

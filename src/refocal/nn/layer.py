@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST, is_recorded, two_columns
 from refocal._validation import INPUTS, check_option
-from refocal.errors import DataError, ParameterError, ShapeError
+from refocal.errors import DataError, FormatError, ParameterError, ShapeError
 from refocal.maps.chain import Chain, Step, in_row_blocks
 from refocal.nn.operator import HostChain, by_kernel, calibrate, chain_of, log_probabilities, structure_of
 
@@ -21,8 +22,8 @@ class CalibrationLayer(nn.Module):
     Usually made by a fitted calibrator's `to_torch()`, and put after a model: `nn.Sequential(model, layer)`. It works
     under `torch.compile`, `torch.export` and `torch.jit.trace`; compiled without gradients it is one operator. The
     parameters of the steps are buffers: they follow `.to(device, dtype)`, but always keep at least float32, in which
-    half precision is computed, under autocast too. The state_dict has them and the kinds of the steps: any other
-    layer, such as `CalibrationLayer()`, loads it and becomes this one, as far as axes, input and classes are its own.
+    half precision is computed, under autocast too. The state_dict has them, the kinds of the steps, the input and the
+    number of classes: any other layer, such as `CalibrationLayer()`, loads it and becomes this one, but for its axis.
 
     Parameters
     ----------
@@ -47,6 +48,9 @@ class CalibrationLayer(nn.Module):
     >>> layer(torch.tensor([[2.0, 1.0, 0.0]])).exp()
     tensor([[0.6486, 0.2368, 0.1146]])
     """
+
+    _axis_of = "classes that exclude each other"
+    """What the entries on the axis are."""
 
     def __init__(
         self,
@@ -157,8 +161,10 @@ class CalibrationLayer(nn.Module):
         return log_probabilities(self.chain, self._scores(x), self._values())
 
     def get_extra_state(self) -> Tensor:
-        """The kinds of the steps for the state_dict, as the bytes of their text: a tensor, as every format takes."""
-        return torch.frombuffer(bytearray(self._structure.encode()), dtype=torch.uint8)
+        """What the state_dict has beside the buffers, as the bytes of its JSON: a tensor, as every format takes."""
+        about = {"axis_of": self._axis_of, "input": self.input, "n_classes": self.n_classes}
+        text = json.dumps(about | {"steps": json.loads(self._structure)})
+        return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Nothing: the steps were read before the buffers."""
@@ -169,7 +175,7 @@ class CalibrationLayer(nn.Module):
         key = f"{prefix}_extra_state"
         text = state_dict.get(key)
         if isinstance(text, Tensor) and text.dtype == torch.uint8:
-            structure = bytes(text.cpu().numpy()).decode(errors="replace")
+            structure = self._take_extra_state(bytes(text.cpu().numpy()).decode(errors="replace"))
             names = [f"{prefix}{name}" for name in self._names]
             has_same_shapes = all(name in state_dict for name in names) and all(
                 state_dict[name].shape == buffer.shape for name, buffer in zip(names, self._values(), strict=True)
@@ -181,6 +187,22 @@ class CalibrationLayer(nn.Module):
             missing.remove(key)
         if not any(buffer.is_meta for buffer in self._values()):
             self.chain = self._on_host.of(self._values())
+
+    def _take_extra_state(self, text: str) -> str:
+        """Take the input and the number of classes of another layer; the structure of its steps."""
+        try:
+            state = json.loads(text)
+        except ValueError as error:
+            raise FormatError(f"the steps of the layer cannot be read: {error}") from error
+        if not isinstance(state, dict):  # written before it had more than the steps
+            return text
+        if not {"axis_of", "input", "n_classes", "steps"} <= state.keys() or state["input"] not in INPUTS:
+            raise FormatError("the steps of the layer cannot be read: a part is missing")
+        if state["axis_of"] != self._axis_of:
+            raise FormatError(f"the state is of a layer for {state['axis_of']}, and this one is for {self._axis_of}")
+        self.input = state["input"]
+        self.n_classes = state["n_classes"]
+        return json.dumps(state["steps"])
 
     def _take_steps(self, structure: str, state_dict: dict[str, Any], prefix: str) -> None:
         """The steps of another layer, with buffers of its shapes, where this one's buffers are."""
@@ -221,6 +243,8 @@ class MultiLabelLayer(CalibrationLayer):
     >>> MultiLabelLayer(Temperature(2.0), input="log-odds")(torch.tensor([[0.0, 4.0]])).exp()
     tensor([[0.5000, 0.8808]])
     """
+
+    _axis_of = "labels that exclude nothing"
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities of the labels."""

@@ -16,6 +16,7 @@ from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
+from refocal.rows.keys import label_key, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelMap,
@@ -23,8 +24,6 @@ from refocal.rows.labels import (
     RawLabels,
     Resolved,
     distinct_labels,
-    label_key,
-    order_of_numbers,
     raw_labels,
     resolve,
     typed_classes,

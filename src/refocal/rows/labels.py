@@ -19,7 +19,6 @@ to match labels with; its codes are places in the sorted classes.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -32,70 +31,16 @@ from refocal._arrays import Array, Indices, masked_error, namespace, to_numpy
 from refocal._validation import IGNORED
 from refocal.errors import LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import shared_beginning
+from refocal.rows.keys import (
+    BOOLEAN_NUMBERS,
+    LabelKey,
+    columns_by_number_within,
+    label_key,
+    number_keys,
+)
 
 IgnoreIndex = int | Sequence[int] | None
 """What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
-LabelKey = int | str | None
-"""What labels and names of columns are compared by; None is the key of a missing label."""
-
-BOOLEAN_NUMBERS = {"True": 1, "False": 0}
-WHOLE = re.compile(r"(?<!\d)(?<!\d\.)\d+(?:\.0*)?(?!\.?\d)|true|false", re.IGNORECASE)
-"""A whole number or a truth within a name, such as those of c1, 1_prob and P(True)."""
-SIGNED = re.compile(rf"[+-]?(?:{WHOLE.pattern})", re.IGNORECASE)
-"""The same with a sign, as in -1_score."""
-
-
-def label_key(label: Any) -> LabelKey:
-    """What a label, or the name of a column, is compared by: whole numbers are the same however they are written.
-
-    >>> label_key(2.0) == label_key("2") == label_key(np.int8(2)) == 2
-    True
-    >>> label_key("cat"), label_key(True), label_key("false"), label_key(2.5), label_key(None)
-    ('cat', 'True', 'False', '2.5', None)
-    """
-    if isinstance(label, str):
-        return _text_key(label)
-    if isinstance(label, (bool, np.bool_)):
-        return str(bool(label))
-    if isinstance(label, (int, np.integer)):
-        return int(label)
-    if isinstance(label, (float, np.floating)):
-        if math.isnan(label):
-            return None
-        return int(label) if float(label).is_integer() else repr(float(label))
-    if isinstance(label, bytes):
-        return _text_key(label.decode("utf-8", errors="backslashreplace"))
-    text = str(label)
-    return None if label is None or text in ("<NA>", "NaT") else _text_key(text)
-
-
-def _text_key(text: str) -> LabelKey:
-    if text == "":
-        return None
-    if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
-        return int(text.partition(".")[0])
-    return {"true": "True", "false": "False"}.get(text.lower(), text)
-
-
-def number_keys(names: Iterable[Any]) -> list[LabelKey]:
-    """The keys of the names of columns, of which False and True are the numbers 0 and 1.
-
-    >>> number_keys(["True", "False"]), number_keys(["p", "true"])
-    ([1, 0], ['p', 1])
-    """
-    return [BOOLEAN_NUMBERS.get(str(key), key) for key in map(label_key, names)]
-
-
-def order_of_numbers(names: Sequence[Any] | None) -> list[int] | None:
-    """The positions of the columns called 0 … C-1, or False and True, among names; None if they are called otherwise.
-
-    >>> order_of_numbers(["2", "0", "1"]), order_of_numbers(["True", "False"]), order_of_numbers(["cat", "dog"])
-    ([1, 2, 0], [1, 0], None)
-    """
-    keys = number_keys(names or ())
-    if not keys or {*keys} != {*range(len(keys))}:
-        return None
-    return [keys.index(number) for number in range(len(keys))]
 
 
 class RawLabels(NamedTuple):
@@ -265,13 +210,7 @@ class LabelRule:
         >>> LabelRule(2, ("1_prob", "0_prob")).columns_by_number_within()
         {1: 0, 0: 1}
         """
-        for number in (WHOLE, SIGNED):
-            texts = [_texts_beside(str(name), number) for name in self.names or ()]
-            shared = set.intersection(*map(set, texts)) if texts else set()
-            columns = {text[beside]: i for i, text in enumerate(texts) for beside in shared}
-            if len(shared) == 1 and len(columns) == len(texts):
-                return columns
-        return {}
+        return columns_by_number_within(self.names or ())
 
     @property
     def needs_distinct(self) -> bool:
@@ -382,15 +321,6 @@ class LabelRule:
         by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         outside = [key for key in strangers if by_number.column(key) < 0]
         return self._error(expected, repr((outside or strangers)[0]), remedy)
-
-
-def _texts_beside(name: str, number: re.Pattern[str]) -> dict[tuple[str, str], LabelKey]:
-    """Each number in a name, by what stands before and after it.
-
-    >>> _texts_beside("m1_class2", WHOLE)
-    {('m', '_class2'): 1, ('m1_class', ''): 2}
-    """
-    return {(name[: at.start()], name[at.end() :]): number_keys([at.group()])[0] for at in number.finditer(name)}
 
 
 def _is_fraction(text: str) -> bool:

@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, as_array, to_numpy
 from refocal._validation import check_shape
 from refocal.errors import LabelError, ParameterError
-from refocal.rows.labels import (
-    BOOLEAN_NUMBERS,
-    IgnoreIndex,
-    LabelMap,
-    LabelRule,
-    distinct_labels,
-    label_key,
-    raw_labels,
-)
+from refocal.rows.keys import BOOLEAN_NUMBERS, label_key
+from refocal.rows.labels import IgnoreIndex, LabelMap, LabelRule, distinct_labels, raw_labels
 
 
 def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:

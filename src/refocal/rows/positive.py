@@ -7,16 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from refocal.errors import DataError, LabelError, ParameterError
-from refocal.rows.labels import (
-    BOOLEAN_NUMBERS,
-    LabelKey,
-    LabelMap,
-    LabelRule,
-    label_key,
-    listed,
-    missing_label,
-    number_keys,
-)
+from refocal.rows.keys import BOOLEAN_NUMBERS, LabelKey, label_key, number_keys
+from refocal.rows.labels import LabelMap, LabelRule, listed, missing_label
 
 
 class PositiveOrder(NamedTuple):

@@ -30,14 +30,12 @@ from refocal._validation import (
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order
+from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
     in_sorted_order,
-    label_key,
     missing_label,
-    number_keys,
-    order_of_numbers,
     raw_labels,
     sorted_classes,
     typed_classes,
@@ -162,10 +160,11 @@ class RowReader:
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
             return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
-        counts_columns = LabelMap(self.n_classes, None, self.first_label or 0)
-        if rule.names is None and any(counts_columns.column(label) < 0 for label in labels):
-            return self  # whichever block has such a label says in which row
-        label_map = rule.decide(labels)
+        if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
+            label_map = LabelMap(self.n_classes, None, self.first_label or 0)
+            labels = [label for label in labels if label_map.column(label) >= 0]
+        else:
+            label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
 

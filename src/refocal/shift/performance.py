@@ -92,7 +92,17 @@ def estimate_performance(
     n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
     weight = weight_of_unlabelled(rows, "estimate_performance")
     table = table_of_costs(costs, calibrator, "estimate_performance")
-    return performance_of(log_p, n_fit, table, level, seed, weight=weight)
+    return performance_of(log_p, n_fit, table, level, seed, weight=weight, excess=excess_of_slope(calibrator))
+
+
+def excess_of_slope(calibrator: Calibrator) -> float:
+    """By how much the probabilities are too extreme on the rows of their own fit; 0 where that is not known.
+
+    Shrinkage towards the probabilities before can leave them so. Too cautious ones there are no error: a fit adjusts to
+    its rows.
+    """
+    means = calibrator.fit_report_.get("mean_probabilities", {})
+    return max(0.0, 1.0 - float(means.get("slope", 1.0)))
 
 
 def table_of_costs(costs: Any, calibrator: Calibrator, function: str) -> Matrix | None:
@@ -122,15 +132,19 @@ def performance_of(
     seed: int,
     belief: Belief | None = None,
     weight: Vector | None = None,
+    excess: float = 0.0,
 ) -> Performance:
-    """The same of log-probabilities; by default the belief is that they have the error of a calibration."""
+    """The same of log-probabilities; by default the belief is that they have the error of a calibration.
+
+    `excess` is that of `excess_of_slope`, for this belief.
+    """
     rng = np.random.default_rng(seed)
     n, n_classes = log_p.shape
     count = np.ones(n) if weight is None else weight
     share = count / count.sum()
     p = np.exp(log_p)
     if belief is None:
-        belief = _belief_of_calibration(log_p, count, n_fit, rng)
+        belief = _belief_of_calibration(log_p, count, n_fit, rng, excess)
     predicted = p.argmax(axis=1)
     action = None if table is None else np.argmin(p @ table, axis=1)
     drawn: dict[str, list[float]] = {}
@@ -174,13 +188,15 @@ def performance_of(
     )
 
 
-def _belief_of_calibration(log_p: Matrix, count: Vector, n_fit: float, rng: np.random.Generator) -> Belief:
+def _belief_of_calibration(
+    log_p: Matrix, count: Vector, n_fit: float, rng: np.random.Generator, excess: float
+) -> Belief:
     """That a calibrator of `n_fit` rows like these may be wrong.
 
     The mean is over the replicates, since the largest of several probabilities is too large on average.
     """
     n_replicates = 200
-    intercept, slope = replicate_parameters(log_p, count, n_fit, n_replicates, rng)
+    intercept, slope = replicate_parameters(log_p, count, n_fit, n_replicates, rng, excess)
 
     def probabilities(i: int) -> Matrix:
         return softmax((1.0 + slope[i]) * log_p + intercept[i])

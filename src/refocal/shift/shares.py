@@ -34,7 +34,7 @@ from refocal.shift.likelihood import (
     likely_shares,
     share_evidence,
 )
-from refocal.shift.performance import Belief, Performance, performance_of, table_of_costs
+from refocal.shift.performance import Belief, Performance, excess_of_slope, performance_of, table_of_costs
 from refocal.shift.rows import (
     check_changeable,
     followed_by,
@@ -176,7 +176,9 @@ def _adapt_to_known(
         n_rows = len(log_p)
         weight = weight_of_unlabelled(rows, request.function)
         n_fit = _rows_of_fit(calibrator)
-        performance = performance_of(log_p, n_fit, request.costs, request.level, request.seed, weight=weight)
+        performance = performance_of(
+            log_p, n_fit, request.costs, request.level, request.seed, weight=weight, excess=known.excess
+        )
     shares = tuple(new.tolist())
     result = Adaptation(
         classes=_names(calibrator),
@@ -234,7 +236,9 @@ def _adapt_to_rows(
         high=tuple(np.maximum(high, new).tolist()),
         level=request.level,
         n_rows=len(p),
-        performance=performance_of(used, n_fit, request.costs, request.level, request.seed, belief, weight),
+        performance=performance_of(
+            used, n_fit, request.costs, request.level, request.seed, belief, weight, known.excess
+        ),
         label_shift=test,
         evidence=evidence,
         refused=refused,
@@ -354,8 +358,7 @@ class _SharesOfFit:
     values: Vector
     n_rows: float
     excess: float
-    """By how much the probabilities are too extreme on the rows of their own fit, which shrinkage towards those before
-    can leave them. Too cautious ones there are no error: a fit adjusts to its rows."""
+    """Of `excess_of_slope`."""
 
 
 def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: str) -> _SharesOfFit:
@@ -368,7 +371,7 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
     n_fit = _rows_of_fit(calibrator)
     n_classes = len(calibrator.classes_)
     means = calibrator.fit_report_.get("mean_probabilities", {})
-    excess = max(0.0, 1.0 - float(means.get("slope", 1.0)))
+    excess = excess_of_slope(calibrator)
     if given is not None:
         return _SharesOfFit(_as_shares(given, "shares_of_fit", calibrator, function), n_fit, excess)
     if fit_rows is not None:

@@ -570,6 +570,15 @@ def test_one_number_of_rows_without_labels_is_not_about_two_classes_either():
         read_raw(RawRows(np.array([0.9, 0.2]), None), reader)
 
 
+@pytest.mark.parametrize("names", [("1_prob", "0_prob"), ("P(True)", "P(False)"), ("c2", "c0", "c1"), ("1", "0")])
+def test_rows_without_labels_are_read_whatever_numbers_are_in_the_names_of_columns(names):
+    values = np.eye(len(names))
+    rows = read_raw(RawRows(values, None), RowReader(len(names), "probabilities", names))
+    assert rows.labels.tolist() == [0] * len(names)
+    order = [names.index(name) for name in rows.class_names or sorted(names)]
+    np.testing.assert_array_equal(rows.values, values[:, order])
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("name", ["late", "p_late"])
 def test_a_series_called_by_one_class_is_not_read_as_the_other(library, name):

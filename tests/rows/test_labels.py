@@ -280,6 +280,7 @@ def test_labels_that_may_be_the_numbers_in_names_or_column_numbers_are_refused(t
         (("pTrue", "pFalse"), ("true", "false"), "pTrue"),
         (("m1_class2_s", "m1_class0_s", "m1_class1_s"), (2, 0, 1), "class2_s"),
         (("-1_s", "0_s", "1_s"), (0, 0, 1), "-1_s"),
+        (("c3", "c1", "c2"), (2, 0, 1), "c3"),  # counted from 1, where labels are from 0
     ],
 )
 def test_numbers_within_the_names_of_columns_are_not_counted_past(tmp_path, columns, labels, by_number):

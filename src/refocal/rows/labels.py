@@ -224,6 +224,8 @@ class LabelRule:
         within = self.columns_by_number_within()
         if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
             return True
+        if self.first_label is None and self._numbered_otherwise(numbers) is not None:
+            return True
         known = self.columns_by_name()
         in_place = all(known.get(number) == i for i, number in enumerate(numbers))
         return not in_place and any(number in known for number in numbers)
@@ -256,9 +258,9 @@ class LabelRule:
         if named == keys:
             return by_name
         if not named and are_numbers:
-            within = self.columns_by_number_within()
-            if numbers <= within.keys() and any(within[number] != number for number in numbers):
-                raise self._numbered(numbers)
+            number = self._numbered_otherwise(numbers)
+            if number is not None:
+                raise self._numbered(number, numbers)
             return by_number
         raise self._neither(keys, named, are_numbers)
 
@@ -294,15 +296,29 @@ class LabelRule:
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         return self._error(expected, f"labels from {lowest} to {highest}", remedy)
 
-    def _numbered(self, numbers: Collection[int]) -> LabelError:
-        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
+    def _columns_by_count(self, numbers: Collection[int]) -> dict[LabelKey, int]:
+        """The column of each label by the number in its name; of names that count from 1, 0 is the one numbered 1."""
         within = self.columns_by_number_within()
-        number = next(number for number in sorted(numbers) if within[number] != number)
+        counts_from_one = {*within} == {*range(1, self.n_classes + 1)}
+        if counts_from_one and not {*numbers} <= within.keys():
+            return {number: within[number + 1] for number in range(self.n_classes)}
+        return within
+
+    def _numbered_otherwise(self, numbers: Collection[int]) -> int | None:
+        """The first of some column numbers that is another column by the number in its name; None if all fit both."""
+        by_count = self._columns_by_count(numbers)
+        if not {*numbers} <= by_count.keys():
+            return None
+        return next((number for number in sorted(numbers) if by_count[number] != number), None)
+
+    def _numbered(self, number: int, numbers: Collection[int]) -> LabelError:
+        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
+        by_count = self._columns_by_count(numbers)
         names = self.names or ()
         expected = f"plainly names ({listed(names)}) or plainly column numbers"
-        readings = f"{number}: {names[within[number]]!r} by its number, {names[number]!r} counted from 0"
-        counts_from_one = {*within} == {*range(1, self.n_classes + 1)}
-        return self._error(expected, readings, Remedy.FIRST_LABEL if counts_from_one else None)
+        readings = f"{number}: {names[by_count[number]]!r} by its number, {names[number]!r} counted from 0"
+        may_count_from_one = 0 not in numbers and {*by_count} == {*range(1, self.n_classes + 1)}
+        return self._error(expected, readings, Remedy.FIRST_LABEL if may_count_from_one else None)
 
     def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""

@@ -84,7 +84,7 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
         remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
         messages.append(f"on the rows of the fit {' and '.join(risen)}: {remedy}")
     if is_guessing(after["log_loss"], report["n_classes"]):
-        names = "(class names are assigned in alphabetical order, unless the columns have these names)"
+        names = "(class names are assigned in sorted order, numbers as numbers, unless the columns have these names)"
         messages.append(f"{GUESSED} {names}")
     return messages
 

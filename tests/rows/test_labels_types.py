@@ -12,7 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from refocal import CalibratedClassifier, TemperatureScaling, load
-from refocal.io import Predictions, blocks, read, rows_of
+from refocal.io import Predictions, blocks, open_rows, read, rows_of
 
 rng = np.random.default_rng(0)
 LOGITS = rng.normal(size=(60, 2))
@@ -145,3 +145,20 @@ def test_text_of_numbers_in_a_file_is_numbers(tmp_path, ending):
     else:
         np.savez(path, logits=LOGITS, labels=NUMBERS.astype(str))
     assert TemperatureScaling().fit(read(path)).classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("names", "positive"), [(["1", "2"], None), (["-1", "1"], None), (["0", "1"], 0), (None, 0)])
+def test_numbers_of_a_csv_file_are_the_classes_of_the_same_parquet_file(tmp_path, names, positive):
+    counted = np.array([0, 1] if names is None else [int(name) for name in names])
+    scores = {"log_odds": LOGITS[:, 1]} if names is None else dict(zip(names, LOGITS.T, strict=True))
+    table = pd.DataFrame(scores).assign(label=counted[NUMBERS])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    table.to_parquet(tmp_path / "rows.parquet")
+    options = {} if positive is None else {"positive_label": positive}
+    classes = [
+        TemperatureScaling(input="logits" if names else "log-odds").fit(reader(tmp_path / name, **options)).classes_
+        for name in ("rows.parquet", "rows.csv")
+        for reader in (read, open_rows)
+    ]
+    wanted = counted.tolist() if positive is None else [1, 0]
+    assert [of_file.tolist() for of_file in classes] == [wanted] * 4

@@ -32,7 +32,7 @@ from refocal.rows.labels import (
 from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive, other_class
 from refocal.rows.predictions import Origin, Predictions
-from refocal.rows.reader import RawRows, RowReader, moved_error
+from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
 
 
@@ -217,6 +217,8 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         raise moved_error(raw.where, reader.function)
     if rows.class_names is None:
         rows = replace(rows, given_classes=None)
+    elif rows.given_classes is not None and not reader.types_classes:
+        rows = replace(rows, given_classes=np.array(numbers_of_text(tuple(rows.given_classes.tolist()))))
     return _with_checked_column(rows, reader)
 
 

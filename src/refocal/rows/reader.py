@@ -180,7 +180,8 @@ class RowReader:
         classes = typed_classes(names, self.rule, label_map, labels)
         if classes is None:
             return None
-        return tuple((classes if order is None else classes[order]).tolist())
+        named = tuple((classes if order is None else classes[order]).tolist())
+        return named if self.types_classes else numbers_of_text(named)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
@@ -447,6 +448,20 @@ def moved_error(where: str, function: str) -> LabelError:
     """The error about labels that count columns which are in several orders."""
     expected = "names of classes where files have their columns in several orders"
     return LabelError("y", function, expected=expected, got=f"column numbers in {where}, which has another order")
+
+
+def numbers_of_text(classes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Classes of a file, whose text of whole numbers is numbers: in CSV everything is text. Codes such as 01 stay text.
+
+    >>> numbers_of_text(("-1", "1.0")), numbers_of_text(("01", "02")), numbers_of_text(("True", "False"))
+    ((-1, 1), ('01', '02'), ('True', 'False'))
+    """
+    numbers = tuple(label_key(name) for name in classes)
+    are_plain = all(
+        isinstance(number, int) and str(name).partition(".")[0] == str(number)
+        for name, number in zip(classes, numbers, strict=True)
+    )
+    return numbers if are_plain else classes
 
 
 def _has_groups(groups: Any) -> bool:

@@ -163,6 +163,17 @@ def test_the_intervals_of_two_classes_are_complements(n_events):
     assert result.low[1] < result.high[1]
 
 
+def test_the_report_says_that_its_measures_are_those_before_the_shares_changed(tmp_path):
+    rng = np.random.default_rng(16)
+    labels = rng.choice(2, 300)
+    calibrator = LogisticCalibration(input="log-odds").fit(rng.normal(3.0 * labels - 1.5, 1.0), labels)
+    adapted = calibrator.adapt(shares=[0.9, 0.1])[0].adapt(shares=[0.8, 0.2])[0]
+    adapted.save(tmp_path / "adapted.json")
+    said = "The measures are those of the fit, before the calibrator was adapted or updated."
+    assert load(tmp_path / "adapted.json").fit_report_["sentences"].count(said) == 1
+    assert said not in calibrator.fit_report_.get("sentences", ())
+
+
 def test_undersampling_is_undone_by_known_shares():
     """Against a fit on all rows."""
     rng = np.random.default_rng(5)

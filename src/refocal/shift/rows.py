@@ -100,8 +100,13 @@ def check_changeable(calibrator: Calibrator, function: str) -> None:
 
 
 def followed_by(calibrator: Calibrator, steps: tuple[Step, ...], notes: dict[str, Any]) -> Calibrator:
-    """The same calibrator with further steps behind its own, and notes in its report."""
+    """The same calibrator with further steps behind its own, and notes in its report.
+
+    The measures of its report stay those of the fit, and a sentence there says so.
+    """
     made = copy.copy(calibrator)
     made.chain_ = Chain((*calibrator.chain_.steps, *steps))
-    made.fit_report_ = {**calibrator.fit_report_, **notes}
+    sentence = "The measures are those of the fit, before the calibrator was adapted or updated."
+    sentences = [known for known in calibrator.fit_report_.get("sentences", ()) if known != sentence]
+    made.fit_report_ = {**calibrator.fit_report_, **notes, "sentences": [*sentences, sentence]}
     return made

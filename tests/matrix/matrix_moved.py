@@ -24,7 +24,7 @@ from matrix_entries import (
     turned_calibrator,
     two_groups,
     want_compare,
-    want_fit,
+    want_fit_of_blocks,
     want_log_loss,
     want_seen,
 )
@@ -299,7 +299,7 @@ ENTRIES = [
     Entry(
         "rows_of_fit",
         run_rows_of,
-        want_fit,
+        want_fit_of_blocks,
         is_fit=True,
         names_classes=True,
         without=(

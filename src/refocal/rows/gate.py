@@ -81,7 +81,10 @@ def read_rows(
         class_names, whole_names = names_of_columns(rows.column_names)
     else:
         check_same_order(class_names, rows.column_names, function)
-        whole_names = whole_names or tuple(str(name) for name in class_names)
+        own, own_whole_names = names_of_columns(rows.column_names)
+        are_own = own is not None and list(map(label_key, own)) == list(map(label_key, class_names))
+        given = own_whole_names if are_own else tuple(str(name) for name in class_names)
+        whole_names = whole_names or given
     class_names = check_class_names(class_names, n_classes, function)
     rule = LabelRule(
         n_classes,

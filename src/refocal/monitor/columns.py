@@ -5,6 +5,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from refocal.errors import Remedy, ShapeError
+from refocal.rows.gate import names_of_columns
+
+
+def given_names(columns: tuple[Any, ...] | None, n_classes: int) -> tuple[Any, ...] | None:
+    """The names that the columns of a batch have, or their numbers; None where the batch is no data frame.
+
+    >>> given_names(("p_cat", "p_dog"), 2), given_names((0, 1), 2), given_names(None, 2)
+    (('cat', 'dog'), (0, 1), None)
+    """
+    names, _ = names_of_columns(columns)
+    if names is None and columns is not None:
+        return tuple(range(n_classes))
+    return names
 
 
 class KnownColumns(NamedTuple):

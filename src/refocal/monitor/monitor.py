@@ -32,7 +32,7 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
-from refocal.monitor.columns import KnownColumns
+from refocal.monitor.columns import KnownColumns, given_names
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
@@ -202,10 +202,7 @@ class CalibrationMonitor:
                 p = p[:, order]
                 columns = tuple(columns[i] for i in order)
             n_classes = int(p.shape[1]) if p.ndim == 2 else 2
-            named = names_of_columns(columns)[0]
-            if named is None and columns is not None:
-                named = tuple(range(n_classes))
-            names = self._names_of_batch(named, n_classes, function)
+            names = self._names_of_batch(given_names(columns, n_classes), n_classes, function)
             if p.ndim == 1:
                 check_series(probabilities, names, "probabilities", function)
             given_labels = labels

@@ -102,11 +102,14 @@ def check_changeable(calibrator: Calibrator, function: str) -> None:
 def followed_by(calibrator: Calibrator, steps: tuple[Step, ...], notes: dict[str, Any]) -> Calibrator:
     """The same calibrator with further steps behind its own, and notes in its report.
 
-    The measures of its report stay those of the fit, and a sentence there says so.
+    The measures of its report, if it has any, stay those of the fit, and a sentence there says so.
     """
     made = copy.copy(calibrator)
     made.chain_ = Chain((*calibrator.chain_.steps, *steps))
-    sentence = "The measures are those of the fit, before the calibrator was adapted or updated."
-    sentences = [known for known in calibrator.fit_report_.get("sentences", ()) if known != sentence]
-    made.fit_report_ = {**calibrator.fit_report_, **notes, "sentences": [*sentences, sentence]}
+    report = calibrator.fit_report_
+    made.fit_report_ = {**report, **notes}
+    if report.get("after"):
+        sentence = "The measures are those of the fit, before the calibrator was adapted or updated."
+        others = [known for known in report.get("sentences", ()) if known != sentence]
+        made.fit_report_["sentences"] = [*others, sentence]
     return made

@@ -18,7 +18,7 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._clusters import cluster_keys
-from refocal._groups import as_groups
+from refocal._groups import as_groups, columns_of_groups
 from refocal._validation import (
     FINITE_LABELS,
     FINITE_ROWS,
@@ -114,6 +114,8 @@ class RowReader:
     """Whether that column has groups to measure separately as well."""
     has_one_number: bool = False
     """Whether each row is one number, about the second of two classes."""
+    group_columns: tuple[str, ...] | None = None
+    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -286,6 +288,7 @@ class RowReader:
             kept &= ~bad
         some: Any = slice(None) if kept.all() else kept
         of_groups, of_clusters = self.split_groups(rows)
+        self._check_group_columns(rows)
         groups = as_groups(of_groups, len(numbers), self.function) if _has_groups(of_groups) else {}
         clusters = None if of_clusters is None else cluster_keys(of_clusters, len(numbers), self.function)
         values = values[some]
@@ -316,6 +319,15 @@ class RowReader:
         if not self.clusters_are_groups:
             del groups[self.clusters]
         return groups, clusters
+
+    def _check_group_columns(self, raw: RawRows) -> None:
+        """Refuse rows in other columns of groups than those of the first block, from which they would be missing."""
+        columns = tuple(columns_of_groups(raw.groups))
+        if self.group_columns is None or {*columns} == {*self.group_columns} or len(raw.labels) == 0:
+            return
+        expected = f"in the columns of the first block ({', '.join(self.group_columns) or 'none'}) in every block"
+        got = f"{', '.join(columns) or 'none'} in {raw.where}"
+        raise DataError("groups", self.function, expected=expected, got=got)
 
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""

@@ -119,6 +119,9 @@ class RowReader:
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
+        if self.renormalise and self.input != "probabilities":
+            expected = "left out: it is for probabilities"
+            raise ParameterError("renormalise", self.function, expected=expected, got="True")
 
     @property
     def rule(self) -> LabelRule:

@@ -149,8 +149,7 @@ class RowReader:
         rule = self.rule
         labels = [label for label in distinct if label_key(label) not in self.ignore_index]
         if self.skip_bad_rows:
-            both = (LabelMap(self.n_classes, rule.columns_by_name()), LabelMap(self.n_classes, None))
-            labels = [label for label in labels if any(label_map.column(label) >= 0 for label_map in both)]
+            labels = self._without_bad(labels)
         if self.positive_label is not None:
             label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
             order = np.array([1, 0]) if swaps and not has_one_column else None
@@ -172,6 +171,25 @@ class RowReader:
             label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
+
+    def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
+        """Distinct labels without those of rows that will be left out.
+
+        Labels that can name columns without names do, as in memory. Where they cannot, column numbers among them stand,
+        unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
+        """
+        rule = self.rule
+        by_name, by_number = (
+            LabelMap(self.n_classes, rule.columns_by_name()),
+            LabelMap(self.n_classes, None, self.first_label or 0),
+        )
+        usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
+        known = [label for label in distinct if label_key(label) is not None]
+        if not rule.names_by_labels(known):
+            return usable
+        keys = {label_key(label) for label in known}
+        count_from_one = 0 not in keys and self.n_classes in keys
+        return known if count_from_one or _can_name_columns(known, rule) else usable or known
 
     def _typed(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
@@ -457,6 +475,19 @@ class RowReader:
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
         return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def _can_name_columns(distinct: Collection[Any], rule: LabelRule) -> bool:
+    """Whether columns without names can have these distinct labels as their names.
+
+    >>> _can_name_columns([1, 2], LabelRule(2)), _can_name_columns([0, 1, 7], LabelRule(2))
+    (True, False)
+    """
+    try:
+        sorted_classes(in_sorted_order(distinct), None, rule)
+    except LabelError:
+        return False
+    return True
 
 
 def moved_error(where: str, function: str) -> LabelError:

@@ -269,9 +269,7 @@ def as_features(
     return {name: _column(column, name, n_rows, function, known.get(name)) for name, column in columns.items()}
 
 
-def _column(
-    column: Any, name: str, n_rows: int | None, function: str, is_number: bool | None = None
-) -> NDArray[Any]:
+def _column(column: Any, name: str, n_rows: int | None, function: str, is_number: bool | None = None) -> NDArray[Any]:
     """One feature: numbers as float64, with NaN where they are missing, and all else as text.
 
     `is_number` says which it is, where that is known: codes such as 007 may be all that some rows of a text have.

@@ -197,7 +197,7 @@ def test_labels_that_do_not_exclude_one_another():
 def test_a_label_of_minus_one_among_several_is_unknown_only_where_that_is_said(marks):
     batch = (torch.randn(3, 2), torch.tensor([[1, 0], [-1, 1], [0, -100]]))
     options = {"input": "log-odds", "progress": False}
-    with pytest.raises(LabelError, match="must be between 0 and 1; -1 names no class. Got labels from -1 to 1") as found:
+    with pytest.raises(LabelError, match=r"between 0 and 1; -1 names no class\. Got labels from -1 to 1") as found:
         collect_logits(nn.Identity(), [batch], ignore_index=marks, **options)
     assert "ignore_index" in str(found.value)
     rows = collect_logits(nn.Identity(), [batch], ignore_index=(-1, -100), **options)

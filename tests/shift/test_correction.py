@@ -147,5 +147,5 @@ def test_a_stream_reads_frames_by_the_names_of_their_columns(rows):
     np.testing.assert_allclose(moved.correction.intercept, in_order.correction.intercept, rtol=1e-9)
     with pytest.raises(LabelError, match="must be names of classes where batches have their columns in several orders"):
         moved.partial_fit(frame[names[::-1]], labels)
-    with pytest.raises(ShapeError, match="must be the same in both: cat, dog, emu. Got 'gnu' in one of them only"):
+    with pytest.raises(ShapeError, match=r"must be the same in both: cat, dog, emu\. Got 'gnu' in one of them only"):
         moved.partial_fit(frame.rename(columns={"cat": "gnu"}), labels)

@@ -77,7 +77,7 @@ pytest: $(STAMP)
 	$(PYTEST) -m "not long"
 
 test-all: lint
-	$(BIN)/python -m pip install $(PIP) catboost xgboost-cpu
+	$(BIN)/python -m pip install $(PIP) catboost evaluate xgboost-cpu
 	$(PYTEST)
 	$(MAKE) test-lowest stress fuzz mutants sanitize RUNS=10000
 

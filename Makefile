@@ -1,7 +1,7 @@
 # make demo   calibrate a bundled example network and write report.html about it
 # make check  lint, types and the fast tests: within a minute
 # make test   everything that CI runs: lint, types, architecture, tests; a few minutes
-# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants
+# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants, sanitizer
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own: ten minutes
@@ -9,6 +9,7 @@
 # make fuzz   mutated files against every reader, RUNS executions each
 # make coverage  the branches of maps, losses, metrics, engine and fitting that the tests marked numerics run: at least 98 %
 # make mutants   small faults in those subpackages, which the tests must notice (mutmut): writes benchmarks/results/mutants.md
+# make sanitize  the tests of the engine with a kernel that reports every access outside its arrays and undefined result
 # make test-lowest  the tests marked core with the lowest versions that pyproject.toml allows
 # make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
 # make dist   the source archive and the wheels, the same bytes each time, checked and tried in empty environments
@@ -41,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo check test pytest test-all bench-guard test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
+.PHONY: demo check test pytest test-all bench-guard test-lowest coverage mutants sanitize docs bench bench-calibre stress fuzz lock dist lint format install clean
 
 install: $(STAMP)
 
@@ -76,9 +77,9 @@ pytest: $(STAMP)
 	$(PYTEST) -m "not long"
 
 test-all: lint
-	$(BIN)/python -m pip install $(PIP) catboost xgboost-cpu
+	$(BIN)/python -m pip install $(PIP) catboost evaluate xgboost-cpu
 	$(PYTEST)
-	$(MAKE) test-lowest stress fuzz mutants RUNS=10000
+	$(MAKE) test-lowest stress fuzz mutants sanitize RUNS=10000
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -125,6 +126,15 @@ mutants: $(STAMP)
 	$(BIN)/python -m pip install $(PIP) 'mutmut>=3.8'
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run '$(MUTANTS)'
 	$(BIN)/python tools/mutants.py '$(MUTANTS)' $$(git rev-parse --short HEAD)
+
+# The sanitizer must be loaded before all else, with the library of C++ whose exceptions it intercepts. What it adds to
+# every allocation is more than the limit of one test allows. The usual kernel is made again in any case.
+sanitize: $(STAMP)
+	CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined" $(BIN)/python hatch_build.py
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -q -p no:cacheprovider -m "not long" -k "not without_memory" tests/engine tests/fitting; \
+		status=$$?; $(BIN)/python hatch_build.py; exit $$status
 
 # uv can ask for the lowest versions. torch alone stays: its older builds for the CPU are not on the package index.
 # What old libraries warn of is no error here. The estimator checks of scikit-learn 1.6 hand sparse matrices to all, and it

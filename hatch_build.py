@@ -1,7 +1,7 @@
 """Compiles src/refocal/engine/kernel.c while the package is built or installed.
 
-It needs a C compiler (`CC`, or cc) and nothing else. Where there is none, or REFOCAL_NO_KERNEL is set, the package is
-built without: the same results by NumPy, several times slower.
+It needs a C compiler (`CC`, or cc; `CFLAGS` are added) and nothing else. Where there is none, or REFOCAL_NO_KERNEL is
+set, the package is built without: the same results by NumPy, several times slower.
 
     python hatch_build.py    compiles in place, after the source was changed
 
@@ -22,9 +22,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "src" / "refocal" / "engine"
 SOURCES, LIBRARY = (FOLDER / "kernel.c", FOLDER / "kernel_single.c"), FOLDER / "libkernel.so"
-# Without -ffast-math: NaN and infinities keep their meaning. What is given up is errno and exception flags.
+# Without -ffast-math: NaN and infinities keep their meaning. What is given up is errno and exception flags. -fwrapv:
+# sums of the bits of numbers, as in exp and log, may wrap.
 FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast",
-         "-fno-math-errno", "-fno-trapping-math"]  # fmt: skip
+         "-fno-math-errno", "-fno-trapping-math", "-fwrapv"]  # fmt: skip
 
 
 def compile_kernel() -> str | None:
@@ -60,7 +61,8 @@ def _compile() -> str | None:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         made = Path(folder) / LIBRARY.name
         try:
-            command = [*compiler, *FLAGS, *map(str, SOURCES), "-o", str(made), "-lm"]
+            flags = [*FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))]
+            command = [*compiler, *flags, *map(str, SOURCES), "-o", str(made), "-lm"]
             subprocess.run(command, check=True, capture_output=True)  # noqa: S603
         except FileNotFoundError:
             return f"there is no C compiler {compiler[0]!r}"

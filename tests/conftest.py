@@ -64,6 +64,17 @@ def pytest_xdist_make_scheduler(config, log):
                 return nodeid.split("-")[0]
             return "browser" if module.endswith("_browser.py") else module
 
+        def remove_node(self, node):
+            """Of a worker that crashed only what it has not finished is run elsewhere.
+
+            Without this the finished modules go back to the queue too; a worker that takes one has nothing to run, and
+            the others wait for it for ever.
+            """
+            work = self.assigned_work[node]
+            for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+                del work[scope]
+            return super().remove_node(node)
+
     return ModulesOnWorkers(config, log)
 
 

@@ -23,7 +23,7 @@ BLOCKS = [
 ]
 
 # Packages whose code stands beside ours; the development environment has some of them.
-PEERS = {"betacal", "calibration", "mapie", "netcal", "probmetrics", "torchmetrics"}
+PEERS = {"betacal", "calibration", "datasets", "mapie", "netcal", "probmetrics", "torchmetrics"}
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 

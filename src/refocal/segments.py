@@ -69,7 +69,7 @@ class Condition:
         if self.value is not None:
             names = _column(column, self.feature, None, "Condition.holds", is_number=False)
             return np.asarray(names == self.value)
-        numbers = _column(column, self.feature, None, "Condition.holds", is_number=True)
+        numbers: NDArray[np.float64] = _column(column, self.feature, None, "Condition.holds", is_number=True)
         inside = ~np.isnan(numbers)
         if self.low is not None:
             inside &= numbers >= self.low

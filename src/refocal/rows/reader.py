@@ -179,10 +179,8 @@ class RowReader:
         unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
         """
         rule = self.rule
-        by_name, by_number = (
-            LabelMap(self.n_classes, rule.columns_by_name()),
-            LabelMap(self.n_classes, None, self.first_label or 0),
-        )
+        by_name = LabelMap(self.n_classes, rule.columns_by_name())
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
         known = [label for label in distinct if label_key(label) is not None]
         if not rule.names_by_labels(known):

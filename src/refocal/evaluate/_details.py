@@ -31,7 +31,7 @@ from refocal.evaluate.evaluation import (
 )
 from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bias_interval import exact_interval_of_shift
-from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, reached_from, row_cells
 from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
@@ -101,7 +101,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         return []
     threshold = table.threshold[usual_threshold(table, 2)]
     p, happened = rows.event(1)
-    selected = p >= threshold
+    selected = p >= reached_from(np.array([threshold]))[0]
     n_rates = 4
     level_of_one = level ** (1.0 / (n_rates * len(members)))
     errors = []

@@ -16,7 +16,7 @@ from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
-from refocal.rows.keys import label_key, order_of_numbers
+from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelMap,
@@ -30,7 +30,7 @@ from refocal.rows.labels import (
     unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import check_series, order_with_positive, other_class
+from refocal.rows.positive import check_series, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -236,19 +236,18 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
     if reader.positive_label is None:
         return rows
-    names_of_reader = reader.class_names
-    if names_of_reader is not None:
-        by_name = LabelMap(2, LabelRule(2, names_of_reader, function=reader.function).columns_by_name())
-        if has_one_column and by_name.column(reader.positive_label) == 0:
-            raise other_class(reader.positive_label, names_of_reader, reader.function)
-        # Columns called 0 and 1, now in this order, have no names but these; one number has become two columns.
-        names_of_reader = rows.class_names or ("0", "1")
-        has_one_column = False
-    rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
-    # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
-    distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
+    rule = reader.rule
+    first = reader.first_label or 0
+    # Labels that are not known yet are taken for the numbers of the columns where the positive one is such a number,
+    # and else for it alone.
+    is_number = LabelMap(2, None, first).column(reader.positive_label) >= 0
+    distinct = [] if rule.names else [first, first + 1] if is_number else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
+    if rule.names is not None:
+        # Columns called 0 and 1, which are now in this order, have no names but these.
+        positive = number_keys(rule.names)[0 if swaps else 1]
+        names = rows.class_names or ("0", "1")
+        swaps = number_keys(names)[0] == positive
     named_rows = replace(rows, class_names=names)
     if not swaps:
         return named_rows

@@ -18,7 +18,7 @@ from refocal.cli.run import run
 from refocal.decide import best_actions
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
-from refocal.io import Predictions, apply, blocks, open_rows, read, rows_of
+from refocal.io import MultiLabelPredictions, Predictions, apply, blocks, open_rows, read, rows_of
 from refocal.monitor import CalibrationMonitor
 from refocal.rows import RawRows, RowReader
 from refocal.rows.gate import read_raw
@@ -553,6 +553,45 @@ def test_one_number_per_row_is_not_about_two_classes(tmp_path):
     of_label = Predictions.from_probabilities(p, labels, positive_label="no")
     of_names = Predictions.from_probabilities(p, labels, class_names=["yes", "no"])
     assert metrics.brier_score(of_label) == metrics.brier_score(of_names) == np.mean((p - (labels == "no")) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["cat", "dog"], ["dog", "cat"]),
+        (["cat", "dog"], ["p_dog", "p_cat"]),
+        (["cat", "dog"], ["img_dog", "img_cat"]),
+        (["logit_cat", "logit_dog"], ["logit_dog", "logit_cat"]),
+        (["logit_img_cat", "logit_img_dog"], ["dog", "cat"]),
+        (["True", "False"], [0, 1]),
+        (["0", "1"], ["1", "0"]),
+        (["p_0", "p_1"], ["p_1", "p_0"]),
+    ],
+)
+def test_class_names_are_not_those_of_the_columns_in_another_order(tmp_path, columns, names):
+    logits, labels = draw_logits(40, 2, 3)
+    frame = pd.DataFrame(logits, columns=columns)
+    table = frame.assign(label=labels)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    np.savez(tmp_path / "rows.npz", logits=logits, labels=labels, class_names=columns)
+    several = (labels[:, None] == np.arange(2)).astype(int)
+    p = pd.DataFrame(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), columns=columns)
+    opened = {"input": "logits", "values": ",".join(columns), "class_names": names}
+    for entry in (
+        lambda: Predictions.from_logits(frame, labels, class_names=names),
+        lambda: read(tmp_path / "rows.csv", **opened),
+        lambda: open_rows(tmp_path / "rows.csv", **opened),
+        lambda: read(tmp_path / "rows.npz", class_names=names),
+        lambda: blocks([(frame, labels)], class_names=names),
+        lambda: rows_of(dd.from_pandas(table, npartitions=1), "label", class_names=names),
+        lambda: MultiLabelPredictions.from_log_odds(frame, several, class_names=names),
+    ):
+        with pytest.raises(ShapeError, match=r"'class_names' of \S+ must be left out, or in the order of the columns"):
+            entry()
+    if columns == ["0", "1"]:
+        for measure in (metrics.brier_score, metrics.set_coverage):
+            with pytest.raises(ShapeError, match=r"'classes' of \S+ must be left out, or in the order of the columns"):
+                measure(labels, p.round() if measure is metrics.set_coverage else p, classes=names)
 
 
 def test_names_of_blocks_are_not_those_of_a_data_frame_in_another_order():

@@ -15,7 +15,7 @@ from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import names_of_columns
+from refocal.rows.gate import check_same_order, names_of_columns
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -95,6 +95,7 @@ def set_coverage(
         expected = "left out where the columns of sets have names"
         raise ParameterError("classes", function, expected=expected, got="classes")
     if classes is not None:
+        check_same_order(classes, columns, function, "classes")
         names = check_class_names(classes, given.shape[-1], function, "classes")
         columns = tuple(classes)
     known = None if names is None else _in_order_of_numbers(names)

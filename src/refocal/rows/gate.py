@@ -15,7 +15,7 @@ from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
+from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning, without_beginnings
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
@@ -113,14 +113,21 @@ def read_rows(
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
 
-def check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None, function: str) -> None:
-    """Names that a caller gives to the columns of a data frame are not those of the frame in another order."""
-    own, _ = names_of_columns(columns)
-    given = [label_key(name) for name in class_names]
-    known = None if own is None else [label_key(name) for name in own]
-    if known is not None and given != known and {*given} == {*known}:
-        expected = f"left out, or in the order of the columns, {', '.join(str(name) for name in own or ())}"
-        raise ShapeError("class_names", function, expected=expected, got=", ".join(str(name) for name in class_names))
+def check_same_order(
+    class_names: Sequence[Any], columns: Sequence[Any] | None, function: str, argument: str = "class_names"
+) -> None:
+    """Names that a caller gives to columns that have some are not those of the columns in another order.
+
+    What either share at the beginning is no part of them, and columns may be called by their numbers.
+    """
+    if columns is None:
+        return
+    own = without_beginnings(columns)
+    given = number_keys(without_beginnings(class_names))
+    known = number_keys(own)
+    if given != known and {*given} == {*known}:
+        expected = f"left out, or in the order of the columns, {', '.join(str(name) for name in own)}"
+        raise ShapeError(argument, function, expected=expected, got=", ".join(str(name) for name in class_names))
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:

@@ -31,7 +31,7 @@ from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._arguments import classes_last, refuse_beside, refuse_class_axis, without_column_axis
-from refocal.calibrators.class_order import named_classes, order_for
+from refocal.calibrators.class_order import labels_of, named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -357,8 +357,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, Predictions):
             check_is_fitted(self)
             return float(super().score(X, self._as_classes(y, function), sample_weight))
-        rows = self._own_rows(X, y, sample_weight, None, function)
-        return float(super().score(X, rows.classes[rows.labels], rows.weight))
+        refuse_beside("X are Predictions, which have their own", function, y=y, sample_weight=sample_weight)
+        check_is_fitted(self)
+        predicted = to_numpy(self.predict(X))  # refuses rows of other classes before their labels are looked at
+        return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
 
     def _as_classes(self, y: Any, function: str) -> Any:
         """Labels as those of `classes_`, however they are stored; several labels per row stay as they are."""

@@ -45,6 +45,13 @@ def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, functi
     return order_of_columns(calibrator, rows.class_names, function, swapped=source.swapped)
 
 
+def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
+    """The labels of rows as positions of the calibrator's classes."""
+    order = order_for(calibrator, rows, function)
+    check_labels(calibrator, rows, function)
+    return rows.labels if order is None else np.argsort(order)[rows.labels]
+
+
 def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> None:
     """Refuse column numbers of rows without names that could all be meant as the calibrator's classes.
 

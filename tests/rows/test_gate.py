@@ -304,6 +304,24 @@ def test_data_frames_in_another_order_are_refused_by_predictions_whatever_names_
         by_text.predict_proba(pd.DataFrame(logits, columns=["c", "b", "a"]))
 
 
+@pytest.mark.parametrize(
+    ("classes", "columns"),
+    [
+        (["img_cat", "img_dog", "img_emu"], ["img_cat", "img_dog", "img_emu"]),
+        (["img_cat", "img_dog", "img_emu"], ["cat", "dog", "emu"]),
+        (["cat", "dog", "emu"], ["logit_img_cat", "logit_img_dog", "logit_img_emu"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_beginnings_that_classes_share_hide_no_other_order(rows, classes, columns):
+    logits, labels = rows
+    fitted = TemperatureScaling().fit(logits, np.array(classes)[labels])
+    in_order = pd.DataFrame(logits, columns=columns)
+    np.testing.assert_array_equal(fitted.predict(in_order), fitted.predict(logits))
+    with pytest.raises(ShapeError, match=f"in the order of the classes, {classes[0]}"):
+        fitted.predict(in_order[columns[::-1]])
+
+
 def test_monitors_do_not_pool_columns_of_several_orders():
     rng = np.random.default_rng(5)
     p = rng.beta(1, 5, 600)

@@ -41,7 +41,7 @@ from refocal.errors import DataError, FitWarning, LabelError, ParameterError, Sh
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
-from refocal.rows.class_names import shared_beginning
+from refocal.rows.class_names import without_beginnings
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
@@ -499,14 +499,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
-        start = shared_beginning(columns)
-        names = [str(name)[start:] for name in columns]
-        keys = number_keys(names)
-        known = named_classes(self) or [str(i) for i in range(len(names))]
-        wanted = number_keys(known)
+        known = named_classes(self) or [str(i) for i in range(len(columns))]
+        keys = number_keys(without_beginnings(columns))
+        wanted = number_keys(without_beginnings(known))
         if keys != wanted and {*keys} == {*wanted}:
             expected = f"of columns in the order of the classes, {', '.join(known)}"
-            raise ShapeError("X", function, expected=expected, got=", ".join(names))
+            raise ShapeError("X", function, expected=expected, got=", ".join(str(name) for name in columns))
 
     def with_names(self, chunk: NDArray[Any]) -> Any:
         """A chunk of rows whose names were checked, as the data frame that scikit-learn expects after a fit on one."""

@@ -158,6 +158,10 @@ def test_column_numbers_are_refused_where_files_order_their_columns_differently(
         read(tmp_path)
     with pytest.raises(LabelError, match=r"column numbers in .*b\.parquet, which has another order"):
         open_rows(tmp_path).start()
+    np.save(tmp_path / "labels.npy", labels)
+    for beside in (read, lambda place, labels: open_rows(place, labels=labels).start()):
+        with pytest.raises(LabelError, match=r"column numbers in .*, which has another order"):
+            beside(f"{tmp_path}/*.parquet", labels=tmp_path / "labels.npy")
     for name in "ab":
         part = pd.read_parquet(tmp_path / f"{name}.parquet")
         part.assign(label=NAMES[part["label"]]).to_parquet(tmp_path / f"{name}.parquet")

@@ -288,7 +288,8 @@ def open_parts(
     if counted is None:
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
-    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, several_labels=several_labels)
+    options: dict[str, Any] = {"several_labels": several_labels, "is_moved": raw.is_moved}
+    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, **options)
     return parts, _reader(place, opened, query, counted)
 
 

@@ -13,6 +13,8 @@ from refocal._arrays import (
     NUMBERS,
     Flags,
     Indices,
+    as_floating,
+    in_single,
     row_blocks,
     to_numpy,
     two_columns,
@@ -323,7 +325,10 @@ class RowReader:
             got = f"dtype {values.dtype} in {raw.where}"
             raise DataError("X", self.function, expected=NUMBERS, got=got)
         if values.ndim == 1 and self.n_classes == 2:
-            values = two_columns(values, self.input)
+            is_impossible = values == -np.inf  # which log-odds are not: such a row is bad, as one of -inf alone
+            values = two_columns(in_single(values), self.input)
+            if is_impossible.any():
+                values[is_impossible] = -np.inf
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
@@ -353,7 +358,9 @@ class RowReader:
         if raw.labels is None:
             raise LabelError("y", self.function, expected="given, one label for each row", got=f"none in {raw.where}")
         labels = to_numpy(raw_labels(raw.labels, "y", self.function).values)
-        weight = None if raw.weight is None else np.asarray(to_numpy(raw.weight), dtype=np.float64)
+        weight = None
+        if raw.weight is not None:
+            weight = to_numpy(as_floating(raw.weight, "sample_weight", self.function)[0]).astype(np.float64, copy=False)
         for name, column in (("y", labels), ("sample_weight", weight)):
             if column is not None and tuple(column.shape) != raw.values.shape[:1]:
                 got = f"shape {tuple(column.shape)} in {raw.where}"

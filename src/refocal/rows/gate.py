@@ -214,7 +214,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         # They count columns, whatever the names, which may have numbers in another order, as 1_prob and 0_prob.
         options["first_label"] = 0
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
-        rows = replace(rows, labels=unknown)  # also where columns called 1 and 0 were put in order
+        rows = replace(rows, labels=unknown[: len(rows)])  # also where columns called 1 and 0 were put in order
         return _with_checked_column(_with_positive(rows, reader, np.ndim(values) == 1), reader)
     options |= {
         "first_label": reader.first_label,

@@ -13,7 +13,7 @@ from refocal._groups import Groups
 from refocal.errors import LabelError, Remedy
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
-from refocal.rows.keys import label_key, number_keys
+from refocal.rows.keys import consecutive_numbers, label_key, number_keys
 from refocal.rows.labels import LabelRule
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, functi
     """The positions of the calibrator's classes among the columns of rows; None where these are in its order."""
     source = rows.source if hasattr(rows, "source") else rows.reader.source
     return order_of_columns(calibrator, rows.class_names, function, swapped=source.swapped)
+
+
+def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
+    """The labels of rows as positions of the calibrator's classes."""
+    order = order_for(calibrator, rows, function)
+    check_labels(calibrator, rows, function)
+    return rows.labels if order is None else np.argsort(order)[rows.labels]
 
 
 def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> None:
@@ -77,17 +84,18 @@ def order_of_columns(
     """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
 
     Columns called 0 … C-1, or without names, are those of the calibrator by their numbers, whatever its classes are
-    called. Classes that are numbers are those of columns called so, and booleans are 1 and 0; columns with other names
-    are then taken in their own order: that of the file where the positive label has `swapped` them.
+    called; without names they are counted from the first class, where the classes are consecutive numbers. Classes that
+    are numbers are those of columns called so, and booleans are 1 and 0; columns with other names are then taken in
+    their own order: that of the file where the positive label has `swapped` them.
     """
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
     if class_names is None:
-        own = None if wanted is None else number_keys(wanted)
-        if own is None or {*own} != {*counted} or own == counted:
+        own = None if wanted is None else consecutive_numbers(number_keys(wanted))
+        if own is None or own == sorted(own):
             return None
-        return np.array(own)
+        return np.array(own) - min(own)
     position = {key: i for i, key in enumerate(number_keys(class_names))}
     keys: list[Any] = counted if wanted is None else number_keys(wanted)
     if {*keys} != {*position} and {*counted} == {*position}:

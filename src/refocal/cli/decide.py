@@ -260,7 +260,7 @@ def _in_order_of_rows(
     """
     from refocal.calibrators.class_order import named_classes
 
-    counted = [str(i) for i in range(rows.n_classes)]
+    counted = [str((reader.first_label or 0) + i) for i in range(rows.n_classes)]
     known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
     given = number_keys(known)
     wanted = number_keys(rows.class_names or counted)

@@ -80,6 +80,8 @@ class ArrayPart:
     where: str
     first: int
     last: int
+    is_moved: bool = False
+    """Whether some were read of files that have the columns in another order than the first: see `RawRows`."""
 
     @property
     def n_rows(self) -> int:
@@ -91,7 +93,8 @@ class ArrayPart:
         rows = slice(self.first, self.last)
         labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
         groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
-        yield from one_chunk(self.values[rows], labels, weight, groups, self.where, self.first)
+        for chunk in one_chunk(self.values[rows], labels, weight, groups, self.where, self.first):
+            yield chunk._replace(is_moved=self.is_moved)
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,18 @@ def rows_of_a_block(n_classes: int) -> int:
 
 
 def array_parts(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, *, several_labels: bool = False
+    values: Any,
+    labels: Any,
+    weight: Any,
+    groups: Mapping[str, Any],
+    where: str,
+    *,
+    several_labels: bool = False,
+    is_moved: bool = False,
 ) -> list[ArrayPart]:
     """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole.
 
-    With `several_labels` each entry of the values has a label, otherwise each row.
+    With `several_labels` each entry of the values has a label, otherwise each row. `is_moved` as for `RawRows`.
     """
     n_rows = int(values.shape[0])
 
@@ -155,7 +165,7 @@ def array_parts(
               {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
     step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // chunk) * chunk
-    return [ArrayPart(*arrays, where, i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+    return [ArrayPart(*arrays, where, i, min(i + step, n_rows), is_moved) for i in range(0, n_rows, step)]
 
 
 ColumnBatch = dict[str, Any]

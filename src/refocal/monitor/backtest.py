@@ -24,7 +24,8 @@ from refocal.monitor.policies import Batch, Keep, Policy, usual_policies
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.shift.correction import Correction
-from refocal.shift.rows import SMALLEST_LOG_P, labels_of, log_probabilities
+from refocal.calibrators.class_order import labels_of
+from refocal.shift.rows import SMALLEST_LOG_P, log_probabilities
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal._clusters import as_clusters
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.fitted import slope_of_labels
 from refocal.errors import ShapeError
 from refocal.maps.steps import Offset, Temperature
 from refocal.rows.gate import Arguments
@@ -238,9 +239,14 @@ def update(
         weight = weight / design_effect(log_p, numbers, of_rows, weight)
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
-    # The shares that the corrected probabilities stand for, for `adapt`.
-    shares = weight @ np.exp(correction.apply(log_p)) / weight.sum()
-    return correction.behind(calibrator, mean_probabilities={"n_rows": len(log_p), "values": shares.tolist()})
+    # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.
+    p = np.exp(correction.apply(log_p))
+    shares = weight @ p / weight.sum()
+    known = calibrator.fit_report_.get("mean_probabilities", {})
+    means = {**known, "n_rows": len(log_p), "values": shares.tolist()}
+    if len(shares) == 2 and not intercept_only:
+        means["slope"] = slope_of_labels(p[:, 1], numbers, weight)
+    return correction.behind(calibrator, mean_probabilities=means)
 
 
 @dataclass

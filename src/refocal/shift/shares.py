@@ -340,11 +340,11 @@ def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio
 
 
 def _adapted(calibrator: Calibrator, known: _SharesOfFit, new: Vector) -> Calibrator:
-    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares."""
+    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares, and the slope that it had."""
     offset = np.log(np.maximum(new, 1e-12) / known.values)
     shares = new.tolist()
-    notes = {"class_shares": shares, "mean_probabilities": {"n_rows": known.n_rows, "values": shares}}
-    return followed_by(calibrator, (Offset(offset),), notes)
+    means = {**calibrator.fit_report_.get("mean_probabilities", {}), "n_rows": known.n_rows, "values": shares}
+    return followed_by(calibrator, (Offset(offset),), {"class_shares": shares, "mean_probabilities": means})
 
 
 def _rows_of_fit(calibrator: Calibrator) -> float:

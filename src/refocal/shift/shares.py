@@ -61,9 +61,11 @@ class Adaptation:
     shares_of_fit: tuple[float, ...]
     """Those of the calibrator's fit: the mean of its probabilities there."""
     shares: tuple[float, ...]
-    """Those that it was adapted to."""
+    """Those of the returned calibrator: what it was adapted to, or those of the fit where that was refused."""
+    estimated: tuple[float, ...]
+    """What the rows say the shares are if nothing else has changed, or those given: `shares` unless refused."""
     low: tuple[float, ...]
-    """The lower ends of the intervals of the shares."""
+    """The lower ends of the intervals of the estimated shares."""
     high: tuple[float, ...]
     """The upper ends."""
     level: float
@@ -184,6 +186,7 @@ def _adapt_to_known(
         classes=_names(calibrator),
         shares_of_fit=tuple(old.tolist()),
         shares=shares,
+        estimated=shares,
         low=shares,
         high=shares,
         level=request.level,
@@ -211,7 +214,7 @@ def _adapt_to_rows(
     n_fit = _rows_of_fit(calibrator)
     likeliest = likely_shares(p, old, weight)
     evidence = share_evidence(p, old, likeliest, known.n_rows, weight)
-    new = old + evidence.weight * (likeliest - old)
+    estimated = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, request.function))
@@ -222,18 +225,22 @@ def _adapt_to_rows(
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
         adapted = calibrator
+        shares = old
         used = log_p
         belief = None
     else:
-        adapted = _adapted(calibrator, known, new) if evidence.weight > 0.0 else calibrator
-        used = np.log(softmax(log_p + np.log(new / old)))
-        belief = _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
+        adapted = _adapted(calibrator, known, estimated) if evidence.weight > 0.0 else calibrator
+        shares = estimated
+        log_ratio = np.log(estimated / old)
+        used = np.log(softmax(log_p + log_ratio))
+        belief = _belief(log_p, replicates, log_ratio, np.log(likeliest / old))
     result = Adaptation(
         classes=_names(calibrator),
         shares_of_fit=tuple(old.tolist()),
-        shares=tuple(new.tolist()),
-        low=tuple(np.minimum(low, new).tolist()),
-        high=tuple(np.maximum(high, new).tolist()),
+        shares=tuple(shares.tolist()),
+        estimated=tuple(estimated.tolist()),
+        low=tuple(np.minimum(low, estimated).tolist()),
+        high=tuple(np.maximum(high, estimated).tolist()),
         level=request.level,
         n_rows=len(p),
         performance=performance_of(

@@ -309,6 +309,15 @@ def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show()
     assert "Log-loss of 1 periods." in page
 
 
+def test_the_page_of_a_monitor_that_started_over_has_the_alarm_before():
+    monitor = filled(40, 6, shift_from=5)
+    assert f"the alarm was raised in {monitor.alarm}" in render_monitor(monitor)
+    monitor.restart().update(*draw(np.random.default_rng(9)), period=50)
+    page = render_monitor(monitor)
+    assert "no alarm of this monitor is open" in page
+    assert "there was no alarm" not in page
+
+
 def test_numbers_in_the_names_of_periods_count_as_numbers():
     """Batches that come in any order are as those of whole numbers, also with periods that are closed and merged."""
     rng, n_periods = np.random.default_rng(5), 90

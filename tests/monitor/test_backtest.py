@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from refocal import LogisticCalibration
+from refocal._json import to_json
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
@@ -38,6 +41,18 @@ def test_a_change_is_followed_and_the_best_policy_recommended(tmp_path):
     page = (tmp_path / "b.html").read_text(encoding="utf-8")
     assert f"Recommended: {found.recommended}" in page
     assert "log-loss saved" in page
+
+
+def test_one_batch_says_nothing_of_the_scatter_of_batches(tmp_path):
+    found = backtest(days(0, lambda day: 0.5, n_days=1))
+    for result in found.results:
+        difference = result.difference
+        assert (difference.value, difference.low, difference.high) == (0.0, -np.inf, np.inf)
+    assert json.loads(to_json(found.to_dict()))["results"][0]["difference"]["low"] is None
+    write_backtest_page(found, tmp_path / "b.html")
+    page = (tmp_path / "b.html").read_text(encoding="utf-8")
+    assert "no interval" in page
+    assert "inf" not in re.sub(r"<(script|style).*?</\1>|\binfo\w*", "", page, flags=re.DOTALL).split("<main")[-1]
 
 
 @pytest.mark.long

@@ -260,12 +260,13 @@ def performance_sentence(performance: Performance) -> str:
 
 def policies_table(found: Backtest) -> list[dict[str, str]]:
     """The policies of a backtest, best first."""
+    several = len(found.periods) > 1  # by whose scatter intervals are
     return [
         {
             "policy": f"{result.name} (recommended)" if result.name == found.recommended else result.name,
             "log-loss": f"{result.log_loss:.4f}",
             "to keeping": f"{result.difference.value:+.4f}",
-            "interval": f"{result.difference.low:+.4f} – {result.difference.high:+.4f}",
+            "interval": f"{result.difference.low:+.4f} – {result.difference.high:+.4f}" if several else "no interval",
             "accuracy %": percent(result.accuracy),
         }
         for result in found.results

@@ -94,6 +94,11 @@ def test_the_recommended_calibrator_is_the_one_in_use_with_a_correction():
     shift = np.log(made.predict_proba(log_odds)[:, 1] / made.predict_proba(log_odds)[:, 0]) - log_odds
     assert np.mean(shift) == pytest.approx(0.9, abs=0.25)
     assert found.calibrator(calibrator, "keep") is calibrator
+    # Adapting from the shares of the first fit, which it no longer stands for, raised the log-loss from 0.54 to 1.26.
+    with pytest.raises(ParameterError, match="this calibrator does not know the class shares of its fit"):
+        made.adapt(log_odds)
+    known = Predictions.from_log_odds(log_odds, np.concatenate([batch.labels for _, batch in rows]))
+    assert made.adapt(log_odds, fit_rows=known)[1].evidence.weight == 0.0
 
 
 def test_a_refit_at_an_alarm_happens_once_for_one_change():

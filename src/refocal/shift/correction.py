@@ -73,10 +73,16 @@ class Correction:
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
-        """The calibrator with the correction behind its own steps, and notes in its report."""
+        """The calibrator with the correction behind its own steps, and notes in its report.
+
+        The shares that its probabilities stood for are no longer those; what they are now, notes may say.
+        """
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
         updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
-        return followed_by(calibrator, steps, {"updated": updated, **notes})
+        made = followed_by(calibrator, steps, {"updated": updated, **notes})
+        for name in {"class_shares", "mean_probabilities"} - notes.keys():
+            made.fit_report_.pop(name, None)
+        return made
 
 
 def fit_correction(

@@ -39,7 +39,8 @@ class PolicyResult:
     accuracy: float
     """Likewise."""
     difference: Interval
-    """Of the log-loss, to keeping the calibrator, by the scatter of batches: below 0 is better."""
+    """Of the log-loss, to keeping the calibrator, by the scatter of batches: below 0 is better. Of one batch it has no
+    ends."""
     path: tuple[float, ...]
     """The log-loss of each batch."""
     slope: float
@@ -244,11 +245,11 @@ def _two_columns(log_p: Any) -> Matrix:
 
 
 def _mean_difference(difference: Any, n: Any, level: float) -> Interval:
-    """The mean over rows of a difference by batch, with its interval over batches."""
+    """The mean over rows of a difference by batch, with its interval over batches: that of one has no ends."""
     m = len(n)
     mean = float(n @ difference / n.sum())
     if m < 2:
-        return Interval(mean, mean, mean, level, 0.0, 0.0, 0)
+        return Interval(mean, -math.inf, math.inf, level, math.inf, 0.0, 0)
     deviation = n * (difference - mean)
     error = math.sqrt(m / (m - 1) * float(deviation @ deviation)) / float(n.sum())
     reach = float(student.ppf(0.5 + 0.5 * level, m - 1)) * error

@@ -61,6 +61,16 @@ def shared_beginning(columns: Sequence[Any]) -> int:
     return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
+def without_beginning(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without the letters up to a separator that all share, as those of columns are read.
+
+    >>> without_beginning(["class_2", "class_0", "class_1"]), without_beginning(["cat", "dog"])
+    (('2', '0', '1'), ('cat', 'dog'))
+    """
+    start = shared_beginning(names)
+    return tuple(name[start:] for name in names)
+
+
 def _is_number(text: str) -> bool:
     try:
         number_of_text(text)

@@ -29,7 +29,7 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
-from refocal.rows.class_names import column_order
+from refocal.rows.class_names import column_order, without_beginning
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
@@ -198,6 +198,9 @@ class RowReader:
         if classes is None or self.class_names is not None or len(classes) != self.n_classes:
             return self
         names = tuple(str(name) for name in classes)
+        order = order_of_numbers(without_beginning(names))
+        if order is not None and order_of_numbers(names) is None and not self.has_one_number:
+            names = tuple(names[i] for i in order)  # class_2, class_0, class_1 too, and labels may be these names
         keys = [label_key(name) for name in names]
         counted = list(range(self.n_classes))
         if self.has_one_number:

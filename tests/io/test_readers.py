@@ -256,6 +256,18 @@ def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
         )
 
 
+def test_the_name_of_a_column_is_that_column_also_where_it_could_be_a_pattern(tmp_path):
+    p = np.array([0.2, 0.7, 0.4])
+    table = pd.DataFrame({"p1": 1 - p, "p[1]": p, "P(a, b)": p, "label": [0, 1, 1]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    for name in ("p[1]", "P(a, b)"):
+        found = read(tmp_path / "a.csv", values=name, input="probabilities")
+        assert found.source.columns == (name,)
+        np.testing.assert_allclose(found.values[:, 1], p)
+    assert read(tmp_path / "a.csv", values="p1,p[[]1]", input="probabilities").source.columns == ("p1", "p[1]")
+    assert read(tmp_path / "a.csv", values="p[1],p1", input="probabilities").source.columns == ("p[1]", "p1")
+
+
 def test_two_columns_are_not_the_classes_of_a_calibrator_because_it_has_two(tmp_path):
     logits = np.array([[1.0, -0.5], [0.5, 2.0], [-1.0, 0.5], [0.25, -0.5]])
     np.savez(tmp_path / "fit.npz", logits=logits, labels=[0, 1, 1, 0])

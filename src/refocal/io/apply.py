@@ -95,6 +95,8 @@ class ChunkPredictor:
         with warnings.catch_warnings():
             # One chunk may well have no group that the fit has seen; all together should have some.
             warnings.filterwarnings("ignore", ".*no groups of ", InputWarning)
+            # The columns are in the order of the calibrator's, also where it was fitted on a data frame.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             predicted = answers(self.calibrator, values, self.order, groups)
         for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan

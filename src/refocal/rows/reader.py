@@ -31,7 +31,7 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
-from refocal.rows.class_names import column_order
+from refocal.rows.class_names import column_order, without_beginnings
 from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
@@ -221,6 +221,9 @@ class RowReader:
         if classes is None or self.class_names is not None or len(classes) != self.n_classes:
             return self
         names = tuple(str(name) for name in classes)
+        ends = consecutive_numbers(number_keys(without_beginnings(names)))
+        if ends is not None and consecutive_numbers(number_keys(names)) is None and not self.has_one_number:
+            names = tuple(names[i] for i in np.argsort(ends))  # class_2, class_0, class_1, which labels may be
         if self.has_one_number:
             self._check_positive(names)
             self.check_one_column(names)

@@ -277,7 +277,7 @@ def _root(moments: NDArray[np.float64]) -> Vector:
 def _rows_of(
     y_true: Any, logits: Any, function: str, class_names: tuple[str, ...] | None = None
 ) -> tuple[Predictions, NDArray[np.float64]]:
-    """Checked rows, with columns that have names in the order of `class_names`, and their logits in double precision."""
+    """Checked rows and their logits in double precision; columns that have names are in the order of `class_names`."""
     rows = y_true
     if isinstance(y_true, Predictions):
         check_alone(y_true, function, logits=logits)

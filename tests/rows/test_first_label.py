@@ -1,4 +1,4 @@
-"""Labels that count from 1, beside a positive one: columns without names are then the classes 1 and 2."""
+"""Labels that count from 1, also beside a positive one: columns without names are then the classes 1, 2, 3."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from helpers import draw_logits
 from refocal import load
 from refocal.calibrators import TemperatureScaling
 from refocal.cli.run import run
+from refocal.evaluate import evaluate
 from refocal.io import Predictions, apply, blocks, open_rows, read
 from refocal.metrics import log_loss
 from refocal.monitor import CalibrationMonitor
@@ -99,3 +100,50 @@ def test_late_labels_that_count_from_1_are_those_of_the_classes(counted, positiv
     expected = log_loss(labels - 1, np.log(p))
     assert [period.n for period in history] == [200, 200]
     assert [period.log_loss for period in history] == pytest.approx([expected, expected])
+
+
+CARRIERS = {
+    "memory": lambda z, y: Predictions.from_logits(z, y, first_label=1),
+    "frame": lambda z, y: Predictions.from_logits(pd.DataFrame(z), y, first_label=1),
+    "file": lambda z, y: read("three.npz", first_label=1),
+    "table": lambda z, y: read("three.csv", first_label=1),
+    "file in blocks": lambda z, y: open_rows("three.npz", first_label=1),
+    "table in blocks": lambda z, y: open_rows("three.csv", first_label=1),
+    "blocks": lambda z, y: blocks([(z[:50], y[:50]), (z[50:], y[50:])], first_label=1),
+}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_calibrator_answers_with_labels_as_they_went_in(tmp_path, monkeypatch, carrier):
+    monkeypatch.chdir(tmp_path)
+    z, column = draw_logits(200, 3, 2)
+    np.savez("three.npz", logits=z, labels=column + 1)
+    pd.DataFrame(z, columns=["logit_0", "logit_1", "logit_2"]).assign(label=column + 1).to_csv("three.csv", index=False)
+    rows = CARRIERS[carrier](z, column + 1)
+    assert rows.classes.tolist() == [1, 2, 3]
+    assert rows.described().startswith("classes: 1, 2, 3")
+    plain = TemperatureScaling().fit(z, column + 1)
+    fitted = TemperatureScaling().fit(rows)
+    assert fitted.classes_.tolist() == plain.classes_.tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(fitted.predict(z), plain.predict(z))
+    evaluation = evaluate(rows, {"ts": fitted}, **({"n_resamples": 20} if isinstance(rows, Predictions) else {}))
+    assert evaluation.class_names == ["1", "2", "3"]
+    assert evaluation["ts"].measures["log_loss"].value == pytest.approx(plain.fit_report_["after"]["log_loss"])
+    apply(fitted, "three.csv", "applied.csv")
+    written = pd.read_csv("applied.csv")[["1", "2", "3"]]
+    np.testing.assert_allclose(written, plain.predict_proba(z), rtol=1e-5)
+
+
+def test_rows_whose_labels_count_from_1_call_their_classes_so():
+    z, column = draw_logits(60, 3, 2)
+    rows = Predictions.from_logits(z, np.array(["01", "02", "03"])[column], first_label=1)
+    assert rows.classes.tolist() == ["01", "02", "03"]
+    counted = Predictions.from_logits(z, column + 1, first_label=1)
+    assert (counted.classes.tolist(), counted.name_of(1), counted.class_names) == ([1, 2, 3], "2", None)
+    np.testing.assert_array_equal(counted.event("2")[1], counted.event(1)[1])
+    turned = counted.reordered([2, 0, 1])
+    assert turned.classes.tolist() == [3, 1, 2]
+    in_blocks = blocks([(z, column + 1)], first_label=1).reordered(np.array([2, 0, 1]))
+    assert in_blocks.classes.tolist() == [3, 1, 2]
+    named = Predictions.from_logits(z, column + 1, first_label=1, class_names=["a", "b", "c"])
+    assert named.classes.tolist() == ["a", "b", "c"]

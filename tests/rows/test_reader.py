@@ -119,7 +119,7 @@ def test_truths_are_no_weights_in_blocks_either():
         lambda: Predictions.from_logits(LOGITS, LABELS, weight=weight),
         lambda: RowReader(3).read(RawRows(LOGITS, LABELS, weight)),
     ):
-        with pytest.raises(DataError, match="must be an array of real numbers. Got dtype bool"):
+        with pytest.raises(DataError, match=r"must be an array of real numbers\. Got dtype bool"):
             entry()
 
 

@@ -160,9 +160,7 @@ class BlockedDataset(Dataset):
     @property
     def classes(self) -> NDArray[Any] | None:  # type: ignore[override]
         """The class of each column; None: the column numbers."""
-        reader = self.reader
-        classes = reader.class_names if reader.classes is None else reader.classes
-        return None if classes is None else np.array(classes)
+        return self.reader.called
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Self:
         """The same rows with the columns in the order of these names; unchanged if either has none.

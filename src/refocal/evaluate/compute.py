@@ -308,7 +308,7 @@ def evaluate(
         n_validation=sizes.pop() if len(sizes) == 1 else None,
         n_test=results.n_rows,
         n_classes=rows.n_classes,
-        class_names=None if rows.class_names is None else list(rows.class_names),
+        class_names=_names_of_classes(rows),
         input=rows.input,
         level=level,
         chosen=picked,
@@ -319,6 +319,16 @@ def evaluate(
         failed=failures.reasons,
         segments=segments,
     )
+
+
+def _names_of_classes(rows: Any) -> list[str] | None:
+    """What classes are called: by the names of the columns, or by numbers that labels do not count from 0."""
+    if rows.class_names is not None:
+        return list(rows.class_names)
+    classes = rows.classes
+    if classes is None or classes.dtype.kind not in "iu" or classes[0] == 0:
+        return None
+    return [str(number) for number in classes.tolist()]
 
 
 def _with_clusters(test: Any, clusters: Any) -> Any:

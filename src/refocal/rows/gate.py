@@ -214,7 +214,8 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         # They count columns, whatever the names, which may have numbers in another order, as 1_prob and 0_prob.
         options["first_label"] = 0
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
-        rows = replace(rows, labels=unknown[: len(rows)])  # also where columns called 1 and 0 were put in order
+        # Also where columns called 1 and 0 were put in order.
+        rows = replace(rows, labels=unknown[: len(rows)], given_classes=reader.numbers_of_columns())
         return _with_checked_column(_with_positive(rows, reader, np.ndim(values) == 1), reader)
     options |= {
         "first_label": reader.first_label,
@@ -226,7 +227,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     if raw.is_moved and reader.class_names is not None and by_number:
         raise moved_error(raw.where, reader.function)
     if rows.class_names is None:
-        rows = replace(rows, given_classes=None)
+        rows = replace(rows, given_classes=reader.numbers_of_columns())
     elif rows.given_classes is not None and not reader.types_classes:
         rows = replace(rows, given_classes=np.array(numbers_of_text(tuple(rows.given_classes.tolist()))))
     return _with_checked_column(rows, reader)

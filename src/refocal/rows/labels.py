@@ -99,6 +99,10 @@ class LabelMap:
             return "by name"
         return "column numbers" if self.first_label == 0 else f"column numbers from {self.first_label}"
 
+    def counted(self) -> range:
+        """The numbers of all columns, as labels count them."""
+        return range(self.first_label, self.first_label + self.n_classes)
+
     def column(self, label: Any) -> int:
         """The column of one label; -1 if it has none."""
         key = label_key(label)
@@ -436,7 +440,7 @@ def in_sorted_order(labels: Iterable[Any]) -> list[Any]:
 def _classes(rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
     """The class of each column in the type of the labels: its name, or its number where labels count the columns."""
     if label_map.columns is None:
-        return classes_like_labels(range(rule.n_classes), label_map, distinct)
+        return classes_like_labels(label_map.counted(), label_map, distinct)
     return classes_like_labels(rule.names or (), label_map, distinct)
 
 
@@ -458,7 +462,7 @@ def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Col
         return np.array([str(name) for name in names])
     if any(isinstance(label, str) for label in distinct):
         written = {label_map.column(label): str(label) for label in distinct}
-        is_written = label_map.first_label == 0 and len(written) == len(distinct) == len(keys)
+        is_written = len(written) == len(distinct) == len(keys)
         return np.array([written[i] if is_written else str(name) for i, name in enumerate(names)])
     has_truths = len(distinct) > 0 and all(isinstance(label, (bool, np.bool_)) for label in distinct)
     if are_truths and (has_truths or numbers != keys):
@@ -475,9 +479,7 @@ def typed_classes(
     """
     if names is None and not {*(label_map.columns or ())} <= {0, 1}:  # the other one of two words is not known
         return None
-    return unless_usual(
-        classes_like_labels(names or range(rule.n_classes), label_map, distinct), names, rule, label_map
-    )
+    return unless_usual(classes_like_labels(names or label_map.counted(), label_map, distinct), names, rule, label_map)
 
 
 def unless_usual(

@@ -226,7 +226,7 @@ class Predictions(CheckedRows):
     label_map: LabelMap | None = None
     """How labels became column numbers, for labels that come later."""
     given_classes: NDArray[Any] | None = None
-    """The class of each column in the type of the labels, where that is not text or a number from 0 on."""
+    """The class of each column in the type of the labels, where that is not its name, or its number from 0 on."""
 
     @classmethod
     def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
@@ -331,11 +331,12 @@ class Predictions(CheckedRows):
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
         column = self._column_of(label, "name_of")
-        return str(column) if self.class_names is None else self.class_names[column]
+        return str(self.classes[column]) if self.class_names is None else self.class_names[column]
 
     def _column_of(self, label: Any, method: str) -> int:
         """The number of the column of a class, which may be given by its name."""
-        names = self.class_names or ()
+        given = () if self.given_classes is None else self.given_classes
+        names = self.class_names or tuple(str(name) for name in given)
         if isinstance(label, str) and label in names:
             return names.index(label)
         is_number = isinstance(label, (int, np.integer)) and not isinstance(label, (bool, np.bool_))

@@ -134,6 +134,19 @@ class RowReader:
         options = (self.whole_names, self.first_label, self.sorts, "y", self.function)
         return LabelRule(self.n_classes, names, *options)
 
+    def numbers_of_columns(self) -> NDArray[np.int64] | None:
+        """The numbers by which labels count columns without names; None where these are the usual ones, from 0 on."""
+        if self.class_names is not None or not self.first_label:
+            return None
+        return np.arange(self.first_label, self.first_label + self.n_classes)
+
+    @property
+    def called(self) -> NDArray[Any] | None:
+        """The class of each column; None: the column numbers."""
+        if self.classes is not None:
+            return np.array(self.classes)
+        return self.numbers_of_columns() if self.class_names is None else np.array(self.class_names)
+
     @property
     def needs_labels(self) -> bool:
         """Whether the labels of all rows must be known before those of any can be read."""
@@ -270,7 +283,8 @@ class RowReader:
     def in_order(self, order: Indices) -> Self:
         """The reader of the same rows with the columns in another order; `order` has their present positions."""
         names = None if self.class_names is None else tuple(self.class_names[i] for i in order)
-        classes = None if self.classes is None else tuple(self.classes[i] for i in order)
+        called = self.called if names is None else self.classes
+        classes = None if called is None else tuple(called[i] for i in order)
         whole = order if self.order is None else self.order[order]
         return replace(self, class_names=names, classes=classes, order=whole)
 

@@ -34,14 +34,23 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     >>> as_groups(["a", "b"], 2, "f")
     {'group': array(['a', 'b'], dtype='<U1')}
     """
+    return {name: _names(column, name, n_rows, function) for name, column in columns_of_groups(groups).items()}
+
+
+def columns_of_groups(groups: Any) -> dict[str, Any]:
+    """Columns of groups as they are, by their names; none of None.
+
+    >>> columns_of_groups({"region": ["north"]}), columns_of_groups(["north"])
+    ({'region': ['north']}, {'group': ['north']})
+    """
     if groups is None:
         return {}
     columns = columns_of_table(groups)
-    if columns is None:
-        # A Series may have a name; that of a Dask array is one of Dask's own.
-        name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
-        columns = {str(name or UNNAMED): groups}
-    return {name: _names(column, name, n_rows, function) for name, column in columns.items()}
+    if columns is not None:
+        return columns
+    # A Series may have a name; that of a Dask array is one of Dask's own.
+    name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
+    return {str(name or UNNAMED): groups}
 
 
 def columns_of_table(table: Any) -> dict[str, Any] | None:

@@ -85,3 +85,18 @@ def test_a_file_of_no_known_ending_is_no_output(tmp_path):
     with pytest.raises(ParameterError, match=r"must be a folder, or a file that ends in \.npz"):
         apply(calibrator, tmp_path / "rows.npz", target)
     assert target.read_text() == "kept"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_no_probability_of_one_class_of_several_is_not_renormalised(tmp_path, several):
+    """Neither logits nor the probabilities of labels that do not exclude one another, whose sum is any number."""
+    logits, labels = draw_logits(200, 3)
+    p = 1 / (1 + np.exp(-logits))
+    fitted = TemperatureScaling().fit(logits, labels)
+    if several:
+        fitted = MultiLabelCalibration(method="ts", input="probabilities").fit(p, (p > 0.5).astype(int))
+    np.save(tmp_path / "rows.npy", p if several else logits)
+    expected = "probabilities of several labels have any sum" if several else "it is for probabilities"
+    with pytest.raises(ParameterError, match=f"^The 'renormalise' of apply must be left out: {expected}. Got True"):
+        apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", renormalise=True)
+    assert not (tmp_path / "out.npy").exists()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
 from refocal import FocalCalibration, TemperatureScaling
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.metrics import calibration_slope
 from refocal.shift import OnlineUpdate, update
@@ -149,3 +150,19 @@ def test_a_first_day_that_was_bad_by_chance_is_not_believed():
             followed.append(-online.correction.apply(log_p)[np.arange(1000), y].mean())
             online.partial_fit(log_p, y)
     assert np.mean(followed) < 1.02 * np.mean(kept)
+
+
+def test_a_stream_reads_frames_by_the_names_of_their_columns(rows):
+    log_p, labels = rows
+    names = np.array(["cat", "dog", "emu"])
+    frame = pd.DataFrame(log_p, columns=names)
+    in_order, moved = OnlineUpdate(3), OnlineUpdate(3)
+    for i, some in enumerate(np.array_split(np.arange(500), 5)):
+        in_order.partial_fit(frame.iloc[some], names[labels[some]])
+        moved.partial_fit(frame[np.roll(names, i)].iloc[some], names[labels[some]])
+    assert moved.correction.slope == pytest.approx(in_order.correction.slope, rel=1e-12)
+    np.testing.assert_allclose(moved.correction.intercept, in_order.correction.intercept, rtol=1e-9)
+    with pytest.raises(LabelError, match="must be names of classes where batches have their columns in several orders"):
+        moved.partial_fit(frame[names[::-1]], labels)
+    with pytest.raises(ShapeError, match=r"must be the same in both: cat, dog, emu\. Got 'gnu' in one of them only"):
+        moved.partial_fit(frame.rename(columns={"cat": "gnu"}), labels)

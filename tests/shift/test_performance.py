@@ -171,3 +171,12 @@ def test_rows_of_costs_are_matched_with_the_classes_of_the_calibrator():
     assert reordered.performance.cost == adapted.performance.cost
     with pytest.raises(ParameterError, match="'costs' of estimate_performance must be finite"):
         estimate_performance(calibrator, logits, costs=[[0, 1], [1, 0], [np.nan, 0]])
+
+
+@pytest.mark.parametrize(("n_classes", "largest"), [(2, 1.0), (3, 2.0)])
+def test_the_brier_score_is_bounded_by_its_largest_value(n_classes, largest):
+    p = np.full((50, n_classes), 0.01)
+    p[:, 0] = 1.01 - 0.01 * n_classes
+    belief = Belief(draws=[p[:, ::-1], p[:, ::-1]], mean=p[:, ::-1], alternative=p)
+    found = performance_of(np.log(p), 100.0, None, 0.95, seed=0, belief=belief).brier_score
+    assert 0.9 * largest < found.value < found.high == largest

@@ -15,7 +15,7 @@ from refocal._groups import LABEL, MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
 from refocal.calibrators.class_order import InOrder
-from refocal.decide.groups import share_of_rows
+from refocal.decide.groups import exact_share_of_rows
 from refocal.decide.net_benefit import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
@@ -31,7 +31,7 @@ from refocal.evaluate.evaluation import (
 )
 from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bias_interval import exact_interval_of_shift
-from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, reached_from, row_cells
 from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
@@ -88,8 +88,8 @@ def decision_table(shares: Vector) -> DecisionTable:
 def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
     """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
 
-    Each of m intervals has the level to the power of 1/m (Šidák 1967). Labels of a multi-label model are no groups of
-    this kind, and more groups than a page shows are left out.
+    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which they are exact. Labels of a
+    multi-label model are no groups of this kind, and more groups than a page shows are left out.
     """
     most_groups = 100
     members = {
@@ -101,7 +101,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         return []
     threshold = table.threshold[usual_threshold(table, 2)]
     p, happened = rows.event(1)
-    selected = p >= threshold
+    selected = p >= reached_from(np.array([threshold]))[0]
     n_rates = 4
     level_of_one = level ** (1.0 / (n_rates * len(members)))
     errors = []
@@ -110,7 +110,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
             some = of_group[among[of_group]]
-            return share_of_rows(rows, some, event[some], level_of_one)
+            return exact_share_of_rows(rows, some, event[some], level_of_one)
 
         of_all = share(selected, np.ones_like(selected))
         assert of_all is not None  # noqa: S101 - a group has rows
@@ -130,17 +130,25 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
 
 
 def coverage_of_sets(
-    rows: Predictions, calibrator: Calibrator | InOrder | None, groups: Groups, level: float, seed: int
+    rows: Predictions,
+    calibrator: Calibrator | InOrder | None,
+    groups: Groups,
+    measured: Groups,
+    level: float,
+    seed: int,
 ) -> SetCoverage | None:
-    """How often the sets of a calibrator hold the truth, by class and by group; None of one that makes no sets."""
+    """How often the sets of a calibrator hold the truth, by class and by the `measured` groups.
+
+    None of one that makes no sets, or makes them by groups that are not among the `groups` of the rows.
+    """
     own = calibrator.calibrator if isinstance(calibrator, InOrder) else calibrator
-    if not isinstance(own, PredictionSets):
+    if not isinstance(own, PredictionSets) or _lacking_groups(own, groups) is not None:
         return None
     order = calibrator.order if isinstance(calibrator, InOrder) else np.arange(rows.n_classes)
     p = to_numpy(rows.values).astype(np.float64)
     sets = own.sets_of(p[:, order], groups, seed)[:, np.argsort(order)]
     return set_coverage(
-        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=groups or None
+        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=measured or None
     )
 
 
@@ -369,11 +377,17 @@ def _bias_of_members(rows: Predictions, residual: Vector, members: Indices) -> C
 def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
     """Warn that a calibrator of groups is measured without them where the rows have none."""
     for name, calibrator in methods.items():
-        needed = [] if calibrator is None else group_columns(calibrator)
-        missing = [column for column in needed if column not in columns]
-        if missing and not len(columns) == len(needed) == 1:  # one column needs no name
-            text = f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack;"
+        missing = None if calibrator is None else _lacking_groups(calibrator, columns)
+        if missing is not None:
+            text = f"evaluate: the calibrator {name!r} was fitted with groups of {missing!r}, which the rows lack;"
             warn(f"{text} it is measured without them.", InputWarning)
+
+
+def _lacking_groups(calibrator: Calibrator, columns: Collection[str]) -> str | None:
+    """A column of groups of the fit that rows with these columns lack; one column needs no name."""
+    needed = group_columns(calibrator)
+    missing = [column for column in needed if column not in columns]
+    return None if not missing or len(columns) == len(needed) == 1 else missing[0]
 
 
 def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:

@@ -284,6 +284,9 @@ def open_application(
         raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     several_labels = isinstance(calibrator, MultiLabelCalibration)
+    if several_labels and reading.renormalise:
+        expected = "left out: probabilities of several labels have any sum"
+        raise ParameterError("renormalise", "apply", expected=expected, got="True")
     values = reading.values
     if values is None and not several_labels:
         values = columns_of_fit(calibrator, path, reading.storage_options)

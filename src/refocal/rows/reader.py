@@ -18,7 +18,7 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._clusters import cluster_keys
-from refocal._groups import as_groups
+from refocal._groups import as_groups, columns_of_groups
 from refocal._validation import (
     FINITE_LABELS,
     FINITE_ROWS,
@@ -114,9 +114,14 @@ class RowReader:
     """Whether that column has groups to measure separately as well."""
     has_one_number: bool = False
     """Whether each row is one number, about the second of two classes."""
+    group_columns: tuple[str, ...] | None = None
+    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
+        if self.renormalise and self.input != "probabilities":
+            expected = "left out: it is for probabilities"
+            raise ParameterError("renormalise", self.function, expected=expected, got="True")
 
     @property
     def rule(self) -> LabelRule:
@@ -144,8 +149,7 @@ class RowReader:
         rule = self.rule
         labels = [label for label in distinct if label_key(label) not in self.ignore_index]
         if self.skip_bad_rows:
-            both = (LabelMap(self.n_classes, rule.columns_by_name()), LabelMap(self.n_classes, None))
-            labels = [label for label in labels if any(label_map.column(label) >= 0 for label_map in both)]
+            labels = self._without_bad(labels)
         if self.positive_label is not None:
             label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
             order = np.array([1, 0]) if swaps and not has_one_column else None
@@ -167,6 +171,23 @@ class RowReader:
             label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
+
+    def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
+        """Distinct labels without those of rows that will be left out.
+
+        Labels that can name columns without names do, as in memory. Where they cannot, column numbers among them stand,
+        unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
+        """
+        rule = self.rule
+        by_name = LabelMap(self.n_classes, rule.columns_by_name())
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
+        known = [label for label in distinct if label_key(label) is not None]
+        if not rule.names_by_labels(known):
+            return usable
+        keys = {label_key(label) for label in known}
+        count_from_one = 0 not in keys and self.n_classes in keys
+        return known if count_from_one or _can_name_columns(known, rule) else usable or known
 
     def _typed(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
@@ -286,6 +307,7 @@ class RowReader:
             kept &= ~bad
         some: Any = slice(None) if kept.all() else kept
         of_groups, of_clusters = self.split_groups(rows)
+        self._check_group_columns(rows)
         groups = as_groups(of_groups, len(numbers), self.function) if _has_groups(of_groups) else {}
         clusters = None if of_clusters is None else cluster_keys(of_clusters, len(numbers), self.function)
         values = values[some]
@@ -316,6 +338,15 @@ class RowReader:
         if not self.clusters_are_groups:
             del groups[self.clusters]
         return groups, clusters
+
+    def _check_group_columns(self, raw: RawRows) -> None:
+        """Refuse rows in other columns of groups than those of the first block, from which they would be missing."""
+        columns = tuple(columns_of_groups(raw.groups))
+        if self.group_columns is None or {*columns} == {*self.group_columns} or len(raw.labels) == 0:
+            return
+        expected = f"in the columns of the first block ({', '.join(self.group_columns) or 'none'}) in every block"
+        got = f"{', '.join(columns) or 'none'} in {raw.where}"
+        raise DataError("groups", self.function, expected=expected, got=got)
 
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""
@@ -442,6 +473,19 @@ class RowReader:
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
         return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def _can_name_columns(distinct: Collection[Any], rule: LabelRule) -> bool:
+    """Whether columns without names can have these distinct labels as their names.
+
+    >>> _can_name_columns([1, 2], LabelRule(2)), _can_name_columns([0, 1, 7], LabelRule(2))
+    (True, False)
+    """
+    try:
+        sorted_classes(in_sorted_order(distinct), None, rule)
+    except LabelError:
+        return False
+    return True
 
 
 def moved_error(where: str, function: str) -> LabelError:

@@ -60,6 +60,22 @@ def test_sets_by_group_of_rows_without_these_groups_are_not_measured(groups):
     assert np.isfinite(found.after.measures["log_loss"].value)
 
 
+@pytest.mark.parametrize("names", [["0", "1"], ["7", "8"]])
+def test_groups_called_class_stand_beside_the_classes(names, tmp_path):
+    test = draw(600, 1)
+    options = {"chosen": "sets", "n_resamples": 5}
+    fitted = PredictionSets().fit(draw(800, 0))
+    alone = evaluate(test.with_groups({}), {"sets": fitted}, **options).after.sets.parts
+    found = evaluate(test.with_groups({"class": np.resize(names, 600)}), {"sets": fitted}, **options)
+    found.save(tmp_path / "e.json")
+    found = load_evaluation(tmp_path / "e.json")
+    parts = [(part.column, part.name, part.n, part.coverage.value) for part in found.after.sets.parts]
+    assert parts[:3] == [(part.column, part.name, part.n, part.coverage.value) for part in alone]
+    assert [part.label for part in found.after.sets.parts] == [0, 1, 2, None, None]
+    shown = {row["rows of"] for row in set_table(found)}
+    assert shown == {"class cat", "class dog", "class emu", *(f"class = {name}" for name in names)}
+
+
 def test_columns_in_another_order_have_the_same_coverage():
     fitted = PredictionSets(conditional="class").fit(draw(1500, 0))
     test = draw(1000, 1)

@@ -397,8 +397,8 @@ def set_table(evaluation: Evaluation) -> list[dict[str, str]]:
 
 def _part_name(evaluation: Evaluation, part: CoverageOfPart) -> str:
     """A class by its name, a group by its column and its value."""
-    if part.column == "class" and part.name.isdigit():
-        return f"class {evaluation.name_of(int(part.name))}"
+    if part.label is not None:
+        return f"class {evaluation.name_of(part.label)}"
     return f"{part.column} = {part.name}"
 
 

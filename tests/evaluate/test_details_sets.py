@@ -40,6 +40,13 @@ def test_the_coverage_is_that_of_the_metric(conditional):
         assert "Significantly below" not in said
 
 
+def test_the_coverage_that_was_asked_for_is_that_of_the_fit():
+    fitted = PredictionSets(coverage=0.8).fit(draw(800, 0)).set_params(coverage=0.5)
+    said = set_verdict(evaluate(draw(600, 1), {"sets": fitted}, chosen="sets", n_resamples=5))
+    assert "80 % of the rows together were asked for" in said
+    assert "Significantly below that: region = island" in said
+
+
 def test_sets_by_group_take_those_of_the_rows_whichever_groups_are_measured():
     fitted = PredictionSets(conditional="group").fit(draw(1500, 0))
     test = draw(1000, 1)

@@ -147,9 +147,7 @@ def test_class_weights_are_those_of_the_columns_that_are_called_alike():
     gap = loss.explain(names[labels], frame)
     turned = frame[names[::-1]]
     assert loss.explain(names[labels], turned).by_fitting.value == pytest.approx(gap.by_fitting.value)
-    assert loss.explain(Predictions.from_logits(turned, names[labels])).by_loss.value == pytest.approx(
-        gap.by_loss.value
-    )
+    assert loss.explain(Predictions.from_logits(turned, names[labels])).by_loss.value == pytest.approx(gap.by_loss.value)
     assert loss.explain(labels, logits).by_fitting.value == pytest.approx(gap.by_fitting.value)
     with pytest.raises(ShapeError, match="the same in both: cat, dog, emu"):
         loss.explain(labels, frame.rename(columns={"cat": "cow"}))

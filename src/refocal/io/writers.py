@@ -284,7 +284,8 @@ def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:
     >>> _texts(np.array([1, None, "cat", float("nan")], dtype=object))
     array(['1', '', 'cat', ''], dtype='<U3')
     """
-    return np.array(["" if label_key(cell) is None else str(cell) for cell in cells.tolist()], dtype=np.str_)
+    is_missing = np.array([label_key(cell) is None for cell in cells.ravel()], dtype=bool)
+    return np.where(is_missing.reshape(cells.shape), "", cells).astype(np.str_)
 
 
 FILES: dict[str, Callable[..., AbstractContextManager[Add]]] = {

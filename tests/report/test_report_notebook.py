@@ -61,7 +61,8 @@ def test_the_map_of_several_labels_is_not_drawn(n_labels, options):
     rng = np.random.default_rng(0)
     p = rng.random((300, n_labels))
     settings = {"method": "ts", "input": "probabilities"} | options
-    fitted = MultiLabelCalibration(**settings).fit(p, rng.random(p.shape) < p)
+    scores = np.log(p / (1.0 - p)) if settings["input"] == "log-odds" else p
+    fitted = MultiLabelCalibration(**settings).fit(scores, rng.random(p.shape) < p)
     html = bundle(fitted)
     assert "Brier score" in html
     assert "The probability of a class after calibration" not in html

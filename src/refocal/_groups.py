@@ -125,7 +125,7 @@ def _name(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, str):
-        return _without_time_of_day(str(value))
+        return without_time_of_day(str(value))
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
     if isinstance(value, (float, np.floating)):
@@ -134,17 +134,17 @@ def _name(value: Any) -> str:
             return ""
         # In its own precision: a third of float32 is 0.33333334, as in a text file.
         return str(int(number)) if number.is_integer() else str(value)
-    return _without_time_of_day(str(value))
+    return without_time_of_day(str(value))
 
 
-def _without_time_of_day(text: str) -> str:
+def without_time_of_day(text: str) -> str:
     """A time as every format writes it: a day alone at midnight, no zeros after the seconds; other text as it is.
 
     A time of a time zone keeps its offset.
 
-    >>> [_without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
+    >>> [without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
     ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
-    >>> _without_time_of_day("2026-01-02 00:00:00+0100"), _without_time_of_day("2026-01-02T08:00:00.000Z")
+    >>> without_time_of_day("2026-01-02 00:00:00+0100"), without_time_of_day("2026-01-02T08:00:00.000Z")
     ('2026-01-02T00:00:00+01:00', '2026-01-02T08:00:00+00:00')
     """
     time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?(Z|[+-]\d\d:?\d\d)?")

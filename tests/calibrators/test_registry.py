@@ -101,6 +101,20 @@ def test_objects_of_one_class_go_by_their_settings_or_by_given_names():
     assert [method.name for method in alone.methods] == ["none", "Plain"]
 
 
+@pytest.mark.parametrize(
+    ("methods", "searches"),
+    [
+        ([TemperatureScaling(search="grid"), "ts"], {"ts": "grid", "TemperatureScaling()": "auto"}),
+        (["ts", TemperatureScaling(search="grid")], {"ts": "auto", "TemperatureScaling(search='grid')": "grid"}),
+        (["ts", "fts", "ts"], {"ts": "auto", "fts": "auto"}),
+    ],
+)
+def test_no_method_takes_the_place_of_another_of_its_name(methods, searches):
+    assert {name: each.search for name, each in registry.chosen_calibrators(methods).items()} == searches
+    found = registry.chosen_calibrators([*methods, "all"])
+    assert {*searches, *registry.NAMED} == {*found}
+
+
 def test_a_given_object_is_left_as_it_is():
     mine = Plain()
     compare(make_rows(100, 0), make_rows(100, 1), ["ts", mine], n_resamples=5)

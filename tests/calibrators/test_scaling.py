@@ -25,7 +25,7 @@ from refocal import (
 )
 from refocal._arrays import namespace
 from refocal.engine import Block
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError
 from refocal.fitting.affine import Recipe, fit_affine, folds, out_of_fold
 from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax
@@ -167,6 +167,16 @@ def test_the_focal_map_is_found_behind_a_scaling():
     assert behind.path_.value.shape == (9, 121)
     np.testing.assert_array_equal(behind.weights_, plain.weights_)
     assert (plain.gamma_, plain.temperature_) == (0.0, 1.0)
+
+
+def test_too_few_rows_for_the_focal_map_are_said():
+    trained, labels = draw_biased_logits(101, 3)
+    for n_rows, options in ((99, {}), (101, {"n_folds": 102})):
+        calibrator = VectorScaling(focal=True, **options)
+        with pytest.warns(FitWarning, match=rf"VectorScaling\.fit: focal=True has no effect: .* Got {n_rows}\."):
+            calibrator.fit(trained[:n_rows], labels[:n_rows])
+        plain = VectorScaling(**options).fit(trained[:n_rows], labels[:n_rows])
+        np.testing.assert_array_equal(calibrator.predict_proba(trained), plain.predict_proba(trained))
 
 
 def test_out_of_fold_predictions_never_saw_their_row():

@@ -40,6 +40,13 @@ def test_the_coverage_is_that_of_the_metric(conditional):
         assert "Significantly below" not in said
 
 
+def test_the_coverage_that_was_asked_for_is_that_of_the_fit():
+    fitted = PredictionSets(coverage=0.8).fit(draw(800, 0)).set_params(coverage=0.5)
+    said = set_verdict(evaluate(draw(600, 1), {"sets": fitted}, chosen="sets", n_resamples=5))
+    assert "80 % of the rows together were asked for" in said
+    assert "Significantly below that: region = island" in said
+
+
 def test_sets_by_group_take_those_of_the_rows_whichever_groups_are_measured():
     fitted = PredictionSets(conditional="group").fit(draw(1500, 0))
     test = draw(1000, 1)
@@ -58,6 +65,22 @@ def test_sets_by_group_of_rows_without_these_groups_are_not_measured(groups):
     assert found.after.sets is None
     assert set_verdict(found) == ""
     assert np.isfinite(found.after.measures["log_loss"].value)
+
+
+@pytest.mark.parametrize("names", [["0", "1"], ["7", "8"]])
+def test_groups_called_class_stand_beside_the_classes(names, tmp_path):
+    test = draw(600, 1)
+    options = {"chosen": "sets", "n_resamples": 5}
+    fitted = PredictionSets().fit(draw(800, 0))
+    alone = evaluate(test.with_groups({}), {"sets": fitted}, **options).after.sets.parts
+    found = evaluate(test.with_groups({"class": np.resize(names, 600)}), {"sets": fitted}, **options)
+    found.save(tmp_path / "e.json")
+    found = load_evaluation(tmp_path / "e.json")
+    parts = [(part.column, part.name, part.n, part.coverage.value) for part in found.after.sets.parts]
+    assert parts[:3] == [(part.column, part.name, part.n, part.coverage.value) for part in alone]
+    assert [part.label for part in found.after.sets.parts] == [0, 1, 2, None, None]
+    shown = {row["rows of"] for row in set_table(found)}
+    assert shown == {"class cat", "class dog", "class emu", *(f"class = {name}" for name in names)}
 
 
 def test_columns_in_another_order_have_the_same_coverage():

@@ -59,6 +59,39 @@ def test_a_missing_label_of_several_is_nan_in_an_array(tmp_path):
         np.testing.assert_array_equal(arrays["labels"], [[1, 0], [0, np.nan], [0, 1], [1, 0]])
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("labels", [[0, None, 1, 2], [None, None, None, None], ["b", None, "a", "c"]])
+def test_labels_beside_a_missing_one_are_kept(tmp_path, ending, labels):
+    logits, of_fit = draw_logits(60, 3)
+    is_named = "a" in labels
+    names = ["a", "b", "c"] if is_named else ["0", "1", "2"]
+    table = pd.DataFrame(logits[:4], columns=[f"logit_{name}" for name in names])
+    table["label"] = pd.array(labels, dtype="string" if is_named else "Int64")
+    file = tmp_path / f"rows{ending}"
+    if ending == ".csv":
+        table.to_csv(file, index=False)
+    elif ending == ".parquet":
+        table.to_parquet(file)
+    else:
+        table.to_json(file, orient="records", lines=True)
+    fitted = TemperatureScaling().fit(logits, np.array(names)[of_fit] if is_named else of_fit)
+    for written in ("out.csv", "out.parquet", "out.jsonl"):
+        apply(fitted, file, tmp_path / written)
+    found = {
+        "csv": pd.read_csv(tmp_path / "out.csv")["label"],
+        "parquet": pd.read_parquet(tmp_path / "out.parquet")["label"],
+        "jsonl": [json.loads(line)["label"] for line in (tmp_path / "out.jsonl").read_text().splitlines()],
+    }
+    for cells in found.values():
+        assert [None if pd.isna(cell) or cell == "" else cell for cell in cells] == labels
+    apply(fitted, file, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as arrays:
+        texts = arrays["labels"].astype(str).tolist()
+    assert [None if text in ("", "nan") else text for text in texts] == [
+        None if label is None else str(label) for label in labels
+    ]
+
+
 def test_a_set_in_a_cell_is_unambiguous_whatever_the_classes_are_called(tmp_path):
     names = ["x;y", "x", 'y"']
     rng = np.random.default_rng(0)

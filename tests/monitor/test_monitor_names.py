@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -121,6 +123,30 @@ def test_whole_numbers_are_the_same_ids_and_dates_of_numpy_are_periods():
     assert monitor.summary().first == "2026-01-01"
 
 
+@pytest.mark.parametrize(
+    ("same", "name"),
+    [
+        (["2026-05-01", "2026-05-01 00:00:00", date(2026, 5, 1), datetime(2026, 5, 1)], "2026-05-01"),
+        ([pd.Timestamp("2026-05-01"), np.datetime64("2026-05-01T00"), np.datetime64("2026-05-01", "ns")], "2026-05-01"),
+        (["2026-05-01 10:30:00", datetime(2026, 5, 1, 10, 30)], "2026-05-01T10:30:00"),
+        ([pd.Timestamp("2026-05-01 10:30"), np.datetime64("2026-05-01T10:30")], "2026-05-01T10:30:00"),
+        ([np.datetime64("2026-05-01T10:30", "ns")], "2026-05-01T10:30:00"),
+        ([np.datetime64("2026-05"), "2026-05"], "2026-05"),
+    ],
+)
+def test_a_period_is_the_same_whatever_type_it_has(same, name):
+    monitor = CalibrationMonitor()
+    for period in same:
+        monitor.update([0.2, 0.8], [0, 1], period=period)
+        monitor.update([0.2, 0.8], [0, 1], clusters=[period, period])
+    assert [(each.first, each.n) for each in monitor.history()] == [(name, 4 * len(same))]
+
+
+def test_a_missing_date_is_no_period():
+    with pytest.raises(ParameterError, match=r"a text, a date or a whole number\. Got NaT"):
+        CalibrationMonitor().update([0.2, 0.8], [0, 1], period=pd.NaT)
+
+
 def test_contradicting_labels_of_one_id_are_refused():
     monitor = CalibrationMonitor()
     monitor.update([0.2, 0.8], ids=["a", "b"], period="2026-01-01")
@@ -139,8 +165,17 @@ def test_decimals_whose_order_is_not_plain_are_no_periods(periods):
     monitor.update([0.2, 0.8], [0, 1], clusters=["2025.25", "2025.75"])
     assert [each.first for each in monitor.history()] == ["2025.25", "2025.75"]
     monitor.update([0.2, 0.8], [0, 1], clusters=["2026", "2026.25"])
-    with pytest.raises(ParameterError, match=r"Got '2026\.5' and '2026\.25' instead"):
-        monitor.update([0.2, 0.8], [0, 1], clusters=["2026.5", "2026.5"])
+    for given in ({"clusters": ["2026.5", "2026.5"]}, {"period": "2026.5"}):
+        with pytest.raises(ParameterError, match=r"Got '2026\.5' and '2026\.25' instead"):
+            monitor.update([0.2, 0.8], [0, 1], **given)
+    one_by_one = CalibrationMonitor()
+    one_by_one.update([0.2, 0.8], [0, 1], period=periods[0])
+    with pytest.raises(ParameterError, match="dates, whole numbers, or decimals with as many digits each"):
+        one_by_one.update([0.2, 0.8], [0, 1], period=periods[1])
+    other = CalibrationMonitor()
+    other.update([0.2, 0.8], [0, 1], period=periods[1])
+    with pytest.raises(DataError, match="periods in one order with these: decimals with as many digits each"):
+        one_by_one.merge(other)
 
 
 def test_words_of_columns_without_names_need_those_of_the_monitor():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 from refocal import AutoCalibration, IsotonicCalibration, TemperatureScaling, VectorScaling
 from refocal.errors import FormatError, ShapeError
-from refocal.maps import Focal, Temperature
+from refocal.maps import Chain, Focal, Step, Temperature, number_field
 from refocal.nn import CalibrationLayer
 from refocal.nn.layer import MultiLabelLayer
 
@@ -78,6 +80,27 @@ def test_a_layer_of_several_labels_is_not_loaded_as_one_of_classes():
     other = MultiLabelLayer(input="probabilities")
     other.load_state_dict(several.state_dict())
     assert torch.equal(other(torch.tensor([[0.0, 4.0]])), several(torch.tensor([[0.0, 4.0]])))
+
+
+@dataclass(frozen=True)
+class Times(Step):
+    """Steps of one's own may call their numbers as they like."""
+
+    w1: float = number_field()
+    w1_2: float = number_field()
+    chain: float = number_field()
+
+    def apply(self, xp, scores):
+        return scores * (self.w1 * self.w1_2 * self.chain)
+
+
+def test_each_number_of_a_step_that_occurs_again_has_its_own_buffer():
+    steps = [Times(2.0, 3.0, 0.5), Times(0.1, 1.0, 7.0), Times(0.3, 5.0, 0.9)]
+    layer = CalibrationLayer(*steps, dtype=torch.float64)
+    numbers = [value for _, value in Chain(tuple(steps)).parameters()]
+    assert [value.item() for value in layer.buffers()] == numbers
+    x = torch.randn(4, 3, dtype=torch.float64)
+    assert torch.allclose(layer(x), torch.log_softmax(x * float(np.prod(numbers)), dim=-1))
 
 
 def test_a_checkpoint_of_numbers_alone_still_loads():

@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import refocal
 from helpers import draw_logits
-from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
+from refocal import FocalTemperatureScaling, IsotonicCalibration, MultiLabelCalibration, TemperatureScaling
 from refocal.errors import FormatError
 from refocal.evaluate import compare
 from refocal.io import Predictions
@@ -53,6 +53,19 @@ class Page(HTMLParser):
 
 def bundle(calibrator):
     return calibrator._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("options", [{}, {"per_label": True}, {"input": "log-odds"}])
+def test_the_map_of_several_labels_is_not_drawn(n_labels, options):
+    rng = np.random.default_rng(0)
+    p = rng.random((300, n_labels))
+    settings = {"method": "ts", "input": "probabilities"} | options
+    scores = np.log(p / (1.0 - p)) if settings["input"] == "log-odds" else p
+    fitted = MultiLabelCalibration(**settings).fit(scores, rng.random(p.shape) < p)
+    html = bundle(fitted)
+    assert "Brier score" in html
+    assert "The probability of a class after calibration" not in html
 
 
 @pytest.mark.parametrize("kind", [TemperatureScaling, FocalTemperatureScaling, IsotonicCalibration])

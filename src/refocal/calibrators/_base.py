@@ -93,6 +93,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     averages: ClassVar[bool] = False
     """Whether it is a mean of methods, as flexible as the rows of the fit allow."""
 
+    _is_drawn: ClassVar[bool] = True  # in notebooks, as a map of classes that exclude each other
+
     def fit(
         self,
         X: Array,
@@ -552,7 +554,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return shown
         from refocal.report.fitted import html_of_fit
 
-        has_chart = self.input in ("logits", "probabilities")
+        has_chart = self._is_drawn and self.input != "log-odds"
         return f"<div>{shown}{html_of_fit(self.chain_, self.fit_report_, has_chart)}</div>"
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:

@@ -226,8 +226,8 @@ class PredictionSets(Calibrator):
         said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
         which = f"the {self.conditional} of fewest rows is covered in" if of_each else "this one covers"
         one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
-        notes |= {"threshold": float(thresholds.max()), "set_size": size, "coverage_of_fit": of_fit}
-        return Fitted(chain, notes=notes | {"sentences": [said, one_fit]})
+        notes |= {"threshold": float(thresholds.max()), "coverage": self.coverage, "set_size": size}
+        return Fitted(chain, notes=notes | {"coverage_of_fit": of_fit, "sentences": [said, one_fit]})
 
     def _threshold_of_all(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
         """The threshold of all rows, for each class, (C,), and the coverage that 95 % of fits exceed."""

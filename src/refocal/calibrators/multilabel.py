@@ -73,6 +73,8 @@ class MultiLabelCalibration(Calibrator):
     array([0., 0., 0.])
     """
 
+    _is_drawn = False
+
     method: str = "auto"
     per_label: bool = False
     input: str = setting.option("log-odds", "probabilities")

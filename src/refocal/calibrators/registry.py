@@ -107,7 +107,7 @@ def chosen_calibrators(methods: MethodsLike, n_classes: int | None = None) -> di
     """New calibrators for a comparison by their names, from names of methods and from calibrators.
 
     A calibrator goes by the name of its method, if it has one, or of its class; of two that would be called the same
-    the second goes by its settings too. A mapping says the names.
+    the second goes by its settings too, also where it is given by its name. A mapping says the names.
 
     >>> from refocal import TemperatureScaling
     >>> list(chosen_calibrators(["ts", TemperatureScaling(objective="ece"), TemperatureScaling(search="grid")]))
@@ -131,7 +131,10 @@ def chosen_calibrators(methods: MethodsLike, n_classes: int | None = None) -> di
         return calibrators
     for given in [methods] if isinstance(methods, Calibrator) else methods:
         if isinstance(given, str):
-            calibrators |= {name: make(name) for name in chosen_methods([given])}
+            for name in chosen_methods([given]):
+                made = make(name)
+                known = calibrators.get(name, made)
+                calibrators[name if repr(known) == repr(made) else repr(made)] = made
             continue
         calibrator = _unfitted(given)
         name = name_of(calibrator) or type(calibrator).__name__

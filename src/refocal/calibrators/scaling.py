@@ -16,7 +16,7 @@ from refocal.calibrators._cross_fitted import CrossFitted
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import predictions_of
-from refocal.errors import UnsupportedError
+from refocal.errors import FitWarning, UnsupportedError, warn
 from refocal.fitting import Solution, affine, find
 from refocal.fitting.affine import Recipe, Shape
 from refocal.fitting.solution import Status
@@ -77,6 +77,10 @@ class RidgeScaling(CrossFitted):
             out_of_fold = Block(scores[chosen], rows.labels, rows.weight)
         elif self.focal and not rows.in_memory:
             raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
+        if self.focal and out_of_fold is None:
+            least = max(fewest_rows, self.n_folds)
+            text = f"focal=True has no effect: it needs {least:,} rows or more. Got {rows.n_rows:,}."
+            warn(f"{type(self).__name__}.fit: {text}", FitWarning)
         (scaling,) = affine.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": scaling.choice}
         if not self.focal or out_of_fold is None:  # γ = 0 and T = 1: the scaling as it is
@@ -101,7 +105,7 @@ class VectorScaling(RidgeScaling):
         held-out rows, temperature scaling included.
     focal : bool
         Add the focal map and a temperature, chosen on out-of-fold predictions by `FocalTemperatureScaling`'s default
-        rule.
+        rule; with fewer than 100 rows, or than folds, they are left out with a warning.
     n_folds, random_state : int
         The number of folds of the cross-fitting, and their seed.
     input : "logits" or "probabilities"

@@ -367,13 +367,15 @@ def set_verdict(evaluation: Evaluation) -> str:
     if sets is None or evaluation.after.calibrator is None:
         return ""
     settings = evaluation.after.calibrator["parameters"]
+    # The setting may have been changed since the fit, which left the thresholds as they are.
+    coverage = evaluation.after.calibrator["fit"].get("coverage", settings["coverage"])
     asked = {"class": " of each class", "group": " of each group"}.get(settings["conditional"], " together")
     said = (
         f"The sets hold the truth in {percent(sets.coverage.value)} % of the rows ({interval_percent(sets.coverage)}), "
-        f"and {100 * settings['coverage']:g} % of the rows{asked} were asked for; they have {sets.mean_size:.2f} "
+        f"and {100 * coverage:g} % of the rows{asked} were asked for; they have {sets.mean_size:.2f} "
         "classes on average."
     )
-    below = [part for part in sets.parts if part.coverage.high < settings["coverage"]]
+    below = [part for part in sets.parts if part.coverage.high < coverage]
     if below:
         names = ", ".join(_part_name(evaluation, part) for part in below[:5])
         said += f" Significantly below that: {names}{' and others' if len(below) > 5 else ''}."
@@ -397,8 +399,8 @@ def set_table(evaluation: Evaluation) -> list[dict[str, str]]:
 
 def _part_name(evaluation: Evaluation, part: CoverageOfPart) -> str:
     """A class by its name, a group by its column and its value."""
-    if part.column == "class" and part.name.isdigit():
-        return f"class {evaluation.name_of(int(part.name))}"
+    if part.label is not None:
+        return f"class {evaluation.name_of(part.label)}"
     return f"{part.column} = {part.name}"
 
 

@@ -475,11 +475,13 @@ def _whole_numbers(labels: Any) -> Any:
     """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
     cells = plain(labels)
     keys = {cell: label_key(cell) for cell in set(cells.tolist())}
-    if not keys or not all(key is None or isinstance(key, int) for key in keys.values()):
+    if {*keys.values()} <= {None} or not all(key is None or isinstance(key, int) for key in keys.values()):
         return labels
-    if any(isinstance(cell, str) and cell.partition(".")[0] != str(keys[cell]) for cell in keys):
+    texts = {cell: key for cell, key in keys.items() if isinstance(cell, str) and key is not None}
+    if any(cell.partition(".")[0] != str(key) for cell, key in texts.items()):
         return labels  # codes such as 007
-    numbers = [keys[cell] for cell in cells.tolist()]
+    # A NaN is not found among the cells, since it does not equal itself; it is missing too.
+    numbers = [keys.get(cell) for cell in cells.tolist()]
     return objects(numbers) if None in numbers else np.array(numbers)
 
 

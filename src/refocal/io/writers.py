@@ -21,6 +21,7 @@ from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import number, objects, plain
 from refocal.io.tables import LISTS
+from refocal.rows.keys import label_key
 
 LABEL = "label"
 PROBABILITIES = "probabilities"
@@ -274,7 +275,17 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
         if ending == ".npy":
             np.save(out, next(iter(arrays.values())))
         else:
-            np.savez(out, **{name: x.astype(str) if x.dtype == object else x for name, x in arrays.items()})
+            np.savez(out, **{name: _texts(x) if x.dtype == object else x for name, x in arrays.items()})
+
+
+def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:
+    """Python's objects as text, which is empty where one is missing, as it is read.
+
+    >>> _texts(np.array([1, None, "cat", float("nan")], dtype=object))
+    array(['1', '', 'cat', ''], dtype='<U3')
+    """
+    is_missing = np.array([label_key(cell) is None for cell in cells.ravel()], dtype=bool)
+    return np.where(is_missing.reshape(cells.shape), "", cells).astype(np.str_)
 
 
 FILES: dict[str, Callable[..., AbstractContextManager[Add]]] = {

@@ -57,6 +57,8 @@ class CoverageOfPart:
     n: int
     coverage: Interval
     mean_size: float
+    label: int | None = None
+    """The column number of the class; None of a group, whose column may be called "class" too."""
 
 
 def set_coverage(
@@ -139,20 +141,21 @@ def _parts(
     rows: Predictions, covered: Vector, size: Vector, groups: Groups, names: Sequence[str] | None, level: float
 ) -> list[CoverageOfPart]:
     """The coverage of every class and group; each of m intervals has the level to the power of 1/m (Šidák 1967)."""
-    members: dict[tuple[str, str], Indices] = {}
+    members: list[tuple[str, str, int | None, Indices]] = []
     for label in np.unique(rows.labels).tolist():
-        members["class", str(label) if names is None else names[label]] = np.flatnonzero(rows.labels == label)
+        name = str(label) if names is None else names[label]
+        members.append(("class", name, label, np.flatnonzero(rows.labels == label)))
     for column, values in groups.items():
         for name in np.unique(values).tolist():
-            members[column, name] = np.flatnonzero(values == name)
+            members.append((column, name, None, np.flatnonzero(values == name)))
     level_of_one = level ** (1.0 / len(members))
     parts = []
-    for (column, name), of_part in members.items():
+    for column, name, label, of_part in members:
         weight = None if rows.weight is None else rows.weight[of_part]
         clusters = None if rows.clusters is None else rows.clusters[of_part]
         if clusters is not None and len(np.unique(clusters)) == 1:  # says nothing about others
             coverage = Interval(mean(covered[of_part], weight), 0.0, 1.0, level_of_one, 0.5, 0.0, 0)
         else:
             coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
-        parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight)))
+        parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight), label))
     return parts

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._groups import without_time_of_day
 from refocal.errors import ParameterError, ShapeError
 from refocal.rows import Predictions
 
@@ -23,6 +24,8 @@ def _calendar(full: str) -> dict[str, int]:
     return {name[:3]: i for name, i in places.items()} | places
 
 
+PLAIN_DECIMALS = "decimals with as many digits each, such as 0.25 and 0.50"
+"""The decimals whose order is plain."""
 _MONTHS = _calendar("january february march april may june july august september october november december")
 _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday")
 
@@ -77,14 +80,18 @@ def _dashed(match: re.Match[str]) -> str:
 def period_key(period: Any, last: Key | None, function: str) -> Key:
     """The name of a period: a whole number, or text, as dates are. By default the next number.
 
-    `last` is that of the last period before, if there is one, whose kind is that of all.
+    Midnight is its day, and times are written as those of clusters are, whatever type they have. `last` is that of the
+    last period before, if there is one, whose kind is that of all.
     """
     if period is None:
         period = last + 1 if isinstance(last, int) else 1
-    elif isinstance(period, date):
+    elif isinstance(period, date) and period == period:  # NaT of pandas is a date that does not equal itself
         period = period.isoformat()
     elif isinstance(period, np.datetime64) and not np.isnat(period):
-        period = str(np.datetime_as_string(period, unit="auto"))
+        has_hours = np.datetime_data(period.dtype)[0] in ("h", "m")
+        period = str(period.astype("datetime64[s]") if has_hours else period)
+    if isinstance(period, str):
+        period = without_time_of_day(period)
     if isinstance(period, str) and _is_out_of_order(period):
         expected = "a date such as 2026-01-31 or 2026-01, or a text in whose order periods come"
         raise ParameterError("period", function, expected=expected, got=repr(period))
@@ -146,16 +153,16 @@ def keys_of_rows(
     if len(values) != n_rows:
         raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}
-    _check_decimals([*known.values(), *([] if last is None else [last])], function)
     return [known[value] for value in values]
 
 
 def check_order(together: Iterable[Key], known: Sequence[Key], function: str) -> None:
     """Refuse periods whose order in time neither their texts nor the order in which they come tell.
 
-    Texts that differ in their numbers alone are in the order of these. The order of words is known of the English
-    months and weekdays only: periods with other words that come `together`, in one call or command, are in none; one
-    that comes after those that are `known` may have words of its own if it is sorted behind the last of them too.
+    Texts that differ in their numbers alone are in the order of these, unless they are decimals of another one. The
+    order of words is known of the English months and weekdays only: periods with other words that come `together`, in
+    one call or command, are in none; one that comes after those that are `known` may have words of its own if it is
+    sorted behind the last of them too.
 
     >>> check_order(["day10", "day2"], [], "f")
     >>> check_order(["Lundi"], [], "f")
@@ -168,6 +175,10 @@ def check_order(together: Iterable[Key], known: Sequence[Key], function: str) ->
     if unlike is not None:
         expected = "dates, whole numbers, or texts that differ in their numbers alone where several come together"
         raise ParameterError("period", function, expected=expected, got=f"{unlike[0]!r} and {unlike[1]!r}")
+    decimals = decimals_of_two_orders([*known, *distinct])
+    if decimals is not None:
+        expected = f"dates, whole numbers, or {PLAIN_DECIMALS}"
+        raise ParameterError("period", function, expected=expected, got=f"{decimals[0]!r} and {decimals[1]!r}")
     if not known:
         return
     last = known[-1]
@@ -214,17 +225,17 @@ def _wording(key: Key) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _check_decimals(keys: list[Key], function: str) -> None:
-    """Refuse decimals whose order as numbers is not that of `in_order`: 1.25 is before 1.5, but version 1.10 after 1.9.
+def decimals_of_two_orders(keys: Sequence[Key]) -> tuple[Key, Key] | None:
+    """Two decimals whose order as numbers is not that of `in_order`; None if there are none.
 
-    >>> _check_decimals(["2025.25", "2025.75", "2026"], "f")
+    1.25 is before 1.5, but version 1.10 after 1.9.
+
+    >>> decimals_of_two_orders(["2025.25", "2025.75", "2026"]), decimals_of_two_orders(["1.25", "1.5"])
+    (None, ('1.5', '1.25'))
     """
-    decimals = [key for key in keys if isinstance(key, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", key)]
+    decimals = {key for key in keys if isinstance(key, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", key)}
     in_turn = sorted(decimals, key=in_order)
-    for former, latter in pairwise(in_turn):
-        if float(former) > float(latter):
-            expected = "dates, whole numbers, or decimals with as many digits each, such as 0.25 and 0.50"
-            raise ParameterError("period", function, expected=expected, got=f"{former!r} and {latter!r}")
+    return next((pair for pair in pairwise(in_turn) if float(pair[0]) > float(pair[1])), None)
 
 
 def periods_of_clusters(rows: Predictions) -> list[Any] | None:

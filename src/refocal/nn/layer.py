@@ -83,9 +83,18 @@ class CalibrationLayer(nn.Module):
         self._on_host = HostChain(chain)
         self._names = []
         for name, value in chain.parameters():
-            again = sum(known.rstrip("_0123456789") == name for known in self._names)
-            self._names.append(f"{name}_{again + 1}" if again else name)
-            self.register_buffer(self._names[-1], buffer_of(self._names[-1], value))
+            free = self._free_name(name)
+            self._names.append(free)
+            self.register_buffer(free, buffer_of(free, value))
+
+    def _free_name(self, name: str) -> str:
+        """The name itself, or with the first number behind it from 2 with which nothing of the layer is called."""
+        free = name
+        number = 1
+        while hasattr(self, free):
+            number += 1
+            free = f"{name}_{number}"
+        return free
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of one number per row with one axis more."""

@@ -82,10 +82,14 @@ class CalibrationLayer(nn.Module):
         self._structure = structure_of(chain)
         self._on_host = HostChain(chain)
         self._names = []
-        for name, value in chain.parameters():
-            again = sum(known.rstrip("_0123456789") == name for known in self._names)
-            self._names.append(f"{name}_{again + 1}" if again else name)
-            self.register_buffer(self._names[-1], buffer_of(self._names[-1], value))
+        for field, value in chain.parameters():
+            name = field
+            again = 1
+            while hasattr(self, name):  # a buffer of another step, or what a layer has itself
+                again += 1
+                name = f"{field}_{again}"
+            self._names.append(name)
+            self.register_buffer(name, buffer_of(name, value))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of one number per row with one axis more."""

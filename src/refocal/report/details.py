@@ -107,16 +107,27 @@ def decision_cells(decision: Decision, n_classes: int) -> list[str]:
 
 
 def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
-    """What the page draws of a class, where that is known; small, because there may be thousands of them."""
+    """What the page draws of a class, where that is known; small, because there may be thousands of them.
+
+    All is by label: of very many classes an evaluation has rows for some only, and any of the others may be one that
+    they are confused with.
+    """
     shown = sides(evaluation)
-    details = list(zip(*([row.detail for row in method.classes or ()] for _, _, method in shown), strict=True))
-    if any(each is None for pair in details for each in pair):
-        return None
+    rows_of_sides = list(zip(*(method.classes or () for _, _, method in shown), strict=True))
+    curves, others = {}, {}
+    for rows in rows_of_sides:
+        details = [row.detail for row in rows if row.detail is not None]
+        if len(details) < len(rows):
+            return None
+        label = rows[-1].label
+        curves[label] = [[each.count, each.probability, each.frequency] for each in details]
+        others[label] = [details[-1].predicted_as, details[-1].taken_for_it, details[-1].examples]
+    confused = {label for each in others.values() for pairs in each[:2] for label, _ in pairs}
     return {
-        "names": [evaluation.name_of(row.label) for row in evaluation.after.classes or ()],
+        "names": {label: evaluation.name_of(label) for label in sorted({*others, *confused})},
         "sides": [heading for _, heading, _ in shown],
-        "curves": [[[each.count, each.probability, each.frequency] for each in pair] for pair in details],
-        "others": [[each.predicted_as, each.taken_for_it, each.examples] for *_, each in details],
+        "curves": curves,
+        "others": others,
     }
 
 

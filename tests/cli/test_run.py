@@ -70,6 +70,8 @@ WRONG = [
     ("fit y.npy --labels x.npy", 1, "names are swapped"),
     ("fit val.npz -o val.npz", 2, "must end in .json"),
     ("report cal.json test.npz", 2, "not both"),
+    ("apply fitted.json one.csv --values logit --probability-column p", 2, "name the same thing; give one of them"),
+    ("fit one.csv --values logit --probability-column p", 2, "name the same thing; give one of them"),
     ("explore -o page.txt", 2, "must end in .html"),
     ("report cal.json", 1, "not an evaluation"),
     ("apply cal.json test.npz", 1, "not a calibrator"),

@@ -92,6 +92,12 @@ class ColumnOptions:
         bool, Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
     ] = False
 
+    def named_values(self) -> str | None:
+        """The array or the columns of scores that were named, in one way or the other."""
+        if self.values is not None and self.probability_column is not None:
+            raise UsageError("--values and --probability-column name the same thing; give one of them.")
+        return self.probability_column if self.values is None else self.values
+
 
 @dataclass(frozen=True)
 class ScoreOptions(ColumnOptions):
@@ -131,15 +137,13 @@ class ScoreOptions(ColumnOptions):
 
         given = {each.name: vars(self)[each.name] for each in fields(self) if vars(self)[each.name] != each.default}
         given = {"weight" if name == "weights" else name: value for name, value in given.items()}
-        column = given.pop("probability_column", None)
-        if column is not None and "values" in given:
-            raise UsageError("--values and --probability-column name the same thing; give one of them.")
-        is_probabilities = given.pop("probabilities", False) or column is not None
+        named = self.named_values()
+        is_probabilities = given.pop("probabilities", False) or given.pop("probability_column", None) is not None
         columns = [name for each in calibrators if each is not None for name in group_columns(each)]
         if columns:
             given["groups"] = list(dict.fromkeys([*given.get("groups", ()), *columns]))
-        named = {} if column is None else {"values": column}
-        return {"input": "probabilities" if is_probabilities else None, **given, **named}
+        values = {} if named is None else {"values": named}
+        return {"input": "probabilities" if is_probabilities else None, **given, **values}
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,21 @@ class BlockOptions:
     ] = False
 
 
+def given_options(*groups: Any) -> list[str]:
+    """The options of some dataclasses that were given, as they are written.
+
+    >>> given_options(RowOptions(labels="truth", multi_label=True), BlockOptions())
+    ['--labels', '--multi-label']
+    """
+    given = []
+    for group in groups:
+        hints = get_type_hints(type(group), include_extras=True)
+        for each in fields(group):
+            if getattr(group, each.name) != each.default:
+                given.append(hints[each.name].__metadata__[0].param_decls[0])
+    return given
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command for typer: a parameter that is a dataclass of options becomes an option for each of its fields.
 

@@ -101,10 +101,8 @@ def _metric_card(metric: Metric) -> str:
 
 def _best(metric: Metric) -> str:
     """Which values of a metric are better."""
-    if metric.target is not None:
-        return f"nearer to {metric.target:g}"
-    if metric.signed:
-        return "nearer to 0"
+    if metric.best is not None:
+        return f"nearer to {metric.best:g}"
     return "lower" if metric.lower_is_better else "higher"
 
 

@@ -481,10 +481,26 @@ def test_predictive_values_are_those_of_bayes():
     perfect = predictive_values([0] * 30 + [1] * 30, [0.1] * 30 + [0.9] * 30, threshold=0.5, prevalence=0.01)
     assert perfect.ppv.value == 1.0 == perfect.ppv.high
     assert 0.0 < perfect.ppv.low < 0.2
-    nobody = predictive_values(y, p, threshold=1.0)
-    assert (nobody.ppv.low, nobody.ppv.high) == (0.0, 1.0)
+    of_few = predictive_values([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.9], threshold=0.9, prevalence=0.01)
+    assert 0.0 < of_few.ppv.low < of_few.ppv.value == 1.0
     with pytest.raises(ParameterError, match="prevalence"):
         predictive_values(y, p, threshold=0.3, prevalence=0.0)
+
+
+@pytest.mark.parametrize("prevalence", [None, 0.1])
+def test_a_decision_that_no_row_gets_has_no_predictive_value(prevalence):
+    y, p, _, _ = decided_groups()
+    nobody = predictive_values(y, p, threshold=1.0, prevalence=prevalence)
+    assert nobody.sensitivity.value == 0.0
+    assert nobody.ppv is None
+    assert nobody.npv.value == pytest.approx(0.9 if prevalence else 1 - y.mean())
+    everybody = predictive_values(y, p, threshold=0.0, prevalence=prevalence)
+    assert everybody.npv is None
+    assert everybody.ppv.value == pytest.approx(prevalence or y.mean())
+    of_no_weight = predictive_values(
+        [0, 1, 0, 1], [0.1, 0.2, 0.3, 0.9], threshold=0.5, sample_weight=[1.0, 2.0, 1.0, 0.0], prevalence=prevalence
+    )
+    assert of_no_weight.ppv is None
 
 
 def test_the_interval_of_a_predictive_value_at_a_prevalence_covers():

@@ -39,6 +39,20 @@ def test_rates_are_those_of_decisions_at_the_same_threshold(rows):
         assert mine.selected.low < mine.selected.value < mine.selected.high
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_at_the_threshold_are_selected_in_either_precision(dtype):
+    p = np.where(np.arange(400) % 2, 0.4, 0.1).astype(dtype)
+    labels = np.zeros(400, dtype=int)
+    labels[1:280:2] = 1
+    labels[0:40:2] = 1
+    given = Predictions.from_probabilities(p, labels).with_groups({"half": np.arange(400) % 4 // 2})
+    found = evaluate(given, {}, n_resamples=5).before
+    (threshold,) = {group.threshold for group in found.group_errors}
+    assert threshold == 0.4
+    assert [group.selected.value for group in found.group_errors] == [0.5, 0.5]
+    assert found.decisions.decided[found.decisions.threshold.index(threshold)] == 0.5
+
+
 def test_a_page_shows_them_and_the_number_of_events(rows, tmp_path):
     fitted = AutoCalibration(input="probabilities").fit(rows)
     found = evaluate(rows, {"auto": fitted}, chosen="auto", n_resamples=10)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from refocal.errors import DataError
-from refocal.evaluate import differences, evaluate
+from refocal.evaluate import Change, differences, evaluate
 from refocal.evaluate.difference import unnamed_classes
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.report import render
@@ -111,3 +111,22 @@ def test_several_labels_per_row_are_compared_with_the_same_labels():
         differences(old, of_labels(["red", "round", "soft"]))
     with pytest.raises(DataError, match="of several labels per row, as the old one"):
         differences(old, of_two(None))
+
+
+def test_a_measure_that_is_best_at_a_value_is_better_the_nearer_it_is():
+    rng = np.random.default_rng(3)
+    log_odds = rng.normal(size=2000)
+    labels = (rng.random(2000) < 1 / (1 + np.exp(-log_odds))).astype(int)
+
+    def of_slope(slope):
+        rows = Predictions.from_logits(np.stack([0 * log_odds, slope * log_odds], axis=1), labels)
+        return evaluate(rows, {}, metrics=["spiegelhalter_test"], n_resamples=20)
+
+    timid = of_slope(0.3)
+    right = of_slope(1.0)
+    bold = of_slope(3.0)
+    for pair, expected in (((timid, right), "better"), ((bold, right), "better"), ((right, timid), "worse")):
+        change = next(each for each in differences(*pair) if each.measure == "spiegelhalter_test")
+        assert change.verdict == expected
+    nearer = Change("ts", "calibration_slope", old=0.5, new=1.1, low=-0.6, high=-0.2, p_value=0.001)
+    assert nearer.verdict == "better"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refocal.fitting.curves import equal_mass_knots
 from refocal.metrics import (
     CalibrationHistogram,
     bins,
@@ -17,9 +18,11 @@ from refocal.metrics import (
     debiased_ece,
     ece_sweep,
     expected_calibration_error,
+    integrated_calibration_index,
+    largest_calibration_error,
     reliability_curve,
 )
-from refocal.metrics.bins import norm_of_gaps, quantile_bins
+from refocal.metrics.bins import norm_of_gaps, places_of_shares, quantile_bins
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
 
@@ -153,6 +156,23 @@ def test_equal_weights_change_nothing(binary):
     y, p = binary
     for function in (expected_calibration_error, classwise_ece, debiased_ece, ece_sweep):
         assert function(y, p, sample_weight=np.full(len(p), 0.1)) == pytest.approx(function(y, p), abs=1e-12)
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.3, 1 / 3])
+def test_equal_weights_move_no_knots(weight):
+    rng = np.random.default_rng(0)
+    p = rng.beta(2, 3, 800)
+    y = rng.random(800) < p**1.3
+    weights = np.full(800, weight)
+    for function in (integrated_calibration_index, largest_calibration_error):
+        assert function(y, p, sample_weight=weights) == pytest.approx(function(y, p), abs=1e-9)
+    score = np.arange(200.0)
+    for n_knots in (2, 4, 5, 10, 20):
+        knots = equal_mass_knots(score, np.full(200, weight), n_knots)
+        assert knots.tolist() == [(200 * k + 100) // n_knots - 1 for k in range(n_knots)]
+    for n_rows in range(50, 1000, 50):
+        places = places_of_shares(np.cumsum(np.full(n_rows, weight)), np.array([0.02, 0.98]))
+        assert places.tolist() == [n_rows // 50 - 1, n_rows - n_rows // 50 - 1]
 
 
 def test_bins_hold_equal_mass_without_ties():

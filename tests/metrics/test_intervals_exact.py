@@ -90,6 +90,11 @@ def test_shares_of_groups_and_of_classes_have_exact_intervals():
     n_selected = int((p[::2] > 0.5).sum())
     reference = binomtest(n_selected, 20).proportion_ci(level, method="exact")
     assert (group.selection_rate.low, group.selection_rate.high) == pytest.approx((reference.low, reference.high))
+    rows = Predictions.from_probabilities(p, y).with_groups(groups)
+    errors = evaluate(rows, {}, n_resamples=5).before.group_errors[0]
+    n_selected = int((p[::2] >= errors.threshold).sum())
+    reference = binomtest(n_selected, 20).proportion_ci(errors.selected.level, method="exact")
+    assert (errors.selected.low, errors.selected.high) == pytest.approx((reference.low, reference.high))
     sets = np.stack([p < 0.5, p > 0.3], axis=1)
     part = set_coverage(y, sets).parts[0]
     reference = binomtest(int((p[:30] < 0.5).sum()), 30).proportion_ci(0.95**0.5, method="exact")

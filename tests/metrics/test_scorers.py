@@ -91,6 +91,8 @@ def test_a_signed_metric_is_best_at_0_and_one_with_a_target_there():
     ratio = np.mean(y) / np.mean(p)
     assert scorer("observed_expected")(model, X, y) == pytest.approx(-abs(ratio - 1.0), abs=1e-9)
     assert scorer("roc_auc")(model, X, y) > 0.5
+    z = metrics.spiegelhalter_test(y, p).z
+    assert scorer("spiegelhalter_test")(model, X, y) == pytest.approx(-abs(z))
 
 
 def confident(y, p):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.io import Predictions
 from refocal.nn import AdaFocalLoss, collect_logits
 
 
@@ -145,3 +146,17 @@ def test_a_collected_validation_set_is_taken_as_it_is():
         by_rows.update(rows, labels)
     with pytest.raises(LabelError, match="'labels' of AdaFocalLoss must be a tensor"):
         by_rows.update(logits)
+
+
+def test_a_row_of_a_weight_moves_the_gammas_as_so_many_rows():
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(500, 3))
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    times = np.where(logits.argmax(axis=1) == labels, 5, 1)
+    weighted, repeated, plain = (AdaFocalLoss(n_bins=3) for _ in range(3))
+    weighted.update(Predictions.from_logits(logits, labels, weight=0.1 * times))
+    repeated.update(Predictions.from_logits(np.repeat(logits, times, axis=0), np.repeat(labels, times)))
+    plain.update(Predictions.from_logits(logits, labels))
+    torch.testing.assert_close(weighted.gammas, repeated.gammas)
+    torch.testing.assert_close(weighted.edges, repeated.edges)
+    assert (weighted.gammas < plain.gammas).all()  # right rows count more

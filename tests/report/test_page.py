@@ -22,7 +22,7 @@ from refocal.errors import ParameterError
 from refocal.evaluate import compare, comparison_table, evaluate, load_evaluation, verdict
 from refocal.io import Predictions, load_sample
 from refocal.maps import focal_temperature
-from refocal.metrics import Interval
+from refocal.metrics import METRICS, Interval
 from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render
 from refocal.report.charts import near_range
 
@@ -214,13 +214,15 @@ def test_the_cells_of_a_surface_are_wide_enough_to_be_pointed_at(evaluation):
 def test_a_method_far_off_leaves_room_for_the_others():
     near = [Interval(0.01 * i, 0.01 * i - 0.002, 0.01 * i + 0.002, 0.95, 0.001, 0.0, 10) for i in (1, 2, 3)]
     far = Interval(0.5, 0.4, 0.6, 0.95, 0.001, 0.0, 10)
-    low, high = near_range([*near, far])
+    low, high = near_range([*near, far], METRICS["ece"])
     assert low < 0.008
     assert 0.032 < high < 0.05
     accuracies = [replace(each, value=1 - each.value, low=1 - each.high, high=1 - each.low) for each in (*near, far)]
-    low, high = near_range(accuracies, lower_is_better=False)
+    low, high = near_range(accuracies, METRICS["accuracy"])
     assert 0.95 < low < 0.968
-    assert near_range(near)[1] >= near[-1].high
+    biases = [*near, replace(far, value=-far.value, low=-far.high, high=-far.low)]
+    assert near_range(biases, METRICS["mean_bias"])[0] > -0.01
+    assert near_range(near, METRICS["ece"])[1] >= near[-1].high
     methods = {f"m{i}": SimpleNamespace(measures={"ece": each}) for i, each in enumerate((*near, far))}
     drawn = charts.intervals(methods, "ece", "words").svg()
     assert ">50.00<" in drawn  # the arrow has its number beside it

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
-from refocal import TemperatureScaling
+from refocal import FocalCalibration, TemperatureScaling
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
+from refocal.metrics import calibration_slope
 from refocal.shift import OnlineUpdate, update
 from refocal.shift.correction import Correction, Prior, design_effect, fit_correction
 
@@ -78,6 +79,22 @@ def test_an_updated_calibrator_adapts_from_the_shares_of_its_new_rows(rows):
     updated = update(TemperatureScaling().fit(log_p, first_labels), log_p, labels)
     means = updated.predict_proba(log_p).mean(axis=0)
     np.testing.assert_allclose(updated.adapt(shares=[0.2, 0.3, 0.5])[1].shares_of_fit, means, rtol=1e-5)
+
+
+def test_an_updated_calibrator_knows_how_far_its_probabilities_are_still_too_extreme():
+    """Of few rows the prior leaves some of it, and where only the intercept moves all of it stays."""
+    rng = np.random.default_rng(5)
+    log_odds = 4.0 * rng.normal(size=2000)
+    labels = (rng.random(2000) < 1.0 / (1.0 + np.exp(-0.25 * log_odds))).astype(int)
+    calibrator = FocalCalibration(gamma=0.0, input="log-odds").fit(log_odds[:1000], labels[:1000])
+    slope_of_fit = calibrator.fit_report_["mean_probabilities"]["slope"]
+    assert slope_of_fit < 0.4
+    for intercept_only in (True, False):
+        updated = update(calibrator, log_odds[1000:1200], labels[1000:1200], intercept_only=intercept_only)
+        slope = updated.fit_report_["mean_probabilities"]["slope"]
+        event = updated.predict_proba(log_odds[1000:1200])[:, 1]
+        expected = slope_of_fit if intercept_only else calibration_slope(labels[1000:1200], event)
+        assert slope == pytest.approx(expected, abs=0.02)
 
 
 def test_rows_that_share_a_day_count_less():

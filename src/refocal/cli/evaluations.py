@@ -341,7 +341,11 @@ def diff(
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
         f"Differences are new less old, each with its 95 % interval; {units} count as independent.",
         "The p-values are adjusted (Holm), so that all verdicts are right together in 95 % of cases.",
-        *(f"Those of {metric.label} are of its distance from 0." for metric in measured.values() if metric.signed),
+        *(
+            f"Those of {metric.label} are of its distance from {metric.best:g}."
+            for metric in measured.values()
+            if metric.best is not None
+        ),
         *filter(None, [refocal.evaluate.difference.unnamed_classes(first, second)]),
     )
     shown = refocal.evaluate.difference.CHOSEN

@@ -82,7 +82,7 @@ def decisions_by_group(
 
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
-            return _exact_share(rows, of_group[among], event[among], level_of_one)
+            return exact_share_of_rows(rows, of_group[among], event[among], level_of_one)
 
         everyone = np.ones(len(of_group), dtype=np.bool_)
         decided = action_of_group >= 0
@@ -112,7 +112,7 @@ def share_of_rows(rows: Predictions, members: Indices, event: Flags, level: floa
     return share.interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)
 
 
-def _exact_share(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
+def exact_share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
     """The same for a level close to 1, of intervals that hold together."""
     share = _share(rows, members, event)
     return share.exact_interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)

@@ -47,17 +47,19 @@ def predictive_values(
     p, happened = rows.event(1)
     acts = p >= reached_from(np.array([threshold]))[0]
 
-    # Where no row is decided so, nothing is known.
-    nothing = Interval(prevalence or 0.5, 0.0, 1.0, level, 0.5, 0.0, 0)
+    def share(event: Flags, among: Flags) -> Interval | None:
+        return share_of_rows(rows, np.flatnonzero(among), event[among], level)
 
-    def share(event: Flags, among: Flags) -> Interval:
-        return share_of_rows(rows, np.flatnonzero(among), event[among], level) or nothing
+    def share_of_class(event: Flags, is_class: Flags) -> Interval:
+        found = share(event, is_class)
+        assert found is not None  # noqa: S101 - rows of one class were refused
+        return found
 
-    sensitivity = share(acts, happened)
-    specificity = share(~acts, ~happened)
+    sensitivity = share_of_class(acts, happened)
+    specificity = share_of_class(~acts, ~happened)
     if prevalence is not None:
-        misses = share(~acts, happened)
-        alarms = share(acts, ~happened)
+        misses = share_of_class(~acts, happened)
+        alarms = share_of_class(acts, ~happened)
         ppv = values_at_prevalence(sensitivity, alarms, prevalence, level)
         npv = values_at_prevalence(specificity, misses, 1.0 - prevalence, level)
         return PredictiveValues(prevalence, sensitivity, specificity, ppv, npv)
@@ -86,21 +88,25 @@ class PredictiveValues:
     """The share of class 1 at or above the threshold."""
     specificity: Interval
     """The share of class 0 below it."""
-    ppv: Interval
-    """The share of class 1 among the rows at or above it."""
-    npv: Interval
-    """The share of class 0 among the rows below it."""
+    ppv: Interval | None
+    """The share of class 1 among the rows at or above it; None where there are none."""
+    npv: Interval | None
+    """The share of class 0 among the rows below it; None where there are none."""
 
 
-def values_at_prevalence(positive: Interval, negative: Interval, prevalence: float, level: float) -> Interval:
+def values_at_prevalence(positive: Interval, negative: Interval, prevalence: float, level: float) -> Interval | None:
     """The share π a / (π a + (1 - π) b) of a class of prevalence π among the decided rows, with its interval.
 
     a and b are the shares of the class and of the other one that are decided so. The interval comes from that of the
-    ratio a / b of independent shares, by the ends of both (Donner & Zou 2012), and holds where b is 0.
+    ratio a / b of independent shares, by the ends of both (Donner & Zou 2012), and holds where b is 0. It is None where
+    both are 0: no row is decided so.
     """
+    if positive.value + negative.value == 0.0:
+        return None
     low_ratio = ratio_low(positive, negative)
     high_ratio = _inverse(ratio_low(negative, positive))
-    value = _at(positive.value, negative.value, prevalence)
+    of_class = prevalence * positive.value
+    value = of_class / (of_class + (1.0 - prevalence) * negative.value)
     low = _of_ratio(low_ratio, prevalence)
     high = _of_ratio(high_ratio, prevalence)
     return Interval(value, min(low, value), max(high, value), level, (high - low) / 4.0, 0.0, 0)
@@ -130,8 +136,3 @@ def _of_ratio(ratio: float, prevalence: float) -> float:
     if math.isinf(ratio):
         return 1.0
     return prevalence * ratio / (prevalence * ratio + 1.0 - prevalence)
-
-
-def _at(positive: float, negative: float, prevalence: float) -> float:
-    total = prevalence * positive + (1.0 - prevalence) * negative
-    return prevalence * positive / total if total > 0.0 else prevalence

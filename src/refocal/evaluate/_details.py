@@ -15,7 +15,7 @@ from refocal._groups import LABEL, MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
 from refocal.calibrators.class_order import InOrder
-from refocal.decide.groups import share_of_rows
+from refocal.decide.groups import exact_share_of_rows
 from refocal.decide.net_benefit import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._cluster_sums import ClusterSums
@@ -31,7 +31,7 @@ from refocal.evaluate.evaluation import (
 )
 from refocal.metrics import SetCoverage, set_coverage
 from refocal.metrics.bias_interval import exact_interval_of_shift
-from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, row_cells
+from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_gaps, reached_from, row_cells
 from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
@@ -88,8 +88,8 @@ def decision_table(shares: Vector) -> DecisionTable:
 def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
     """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
 
-    Each of m intervals has the level to the power of 1/m (Šidák 1967). Labels of a multi-label model are no groups of
-    this kind, and more groups than a page shows are left out.
+    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which they are exact. Labels of a
+    multi-label model are no groups of this kind, and more groups than a page shows are left out.
     """
     most_groups = 100
     members = {
@@ -101,7 +101,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         return []
     threshold = table.threshold[usual_threshold(table, 2)]
     p, happened = rows.event(1)
-    selected = p >= threshold
+    selected = p >= reached_from(np.array([threshold]))[0]
     n_rates = 4
     level_of_one = level ** (1.0 / (n_rates * len(members)))
     errors = []
@@ -110,7 +110,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
             some = of_group[among[of_group]]
-            return share_of_rows(rows, some, event[some], level_of_one)
+            return exact_share_of_rows(rows, some, event[some], level_of_one)
 
         of_all = share(selected, np.ones_like(selected))
         assert of_all is not None  # noqa: S101 - a group has rows

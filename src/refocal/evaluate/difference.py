@@ -25,7 +25,8 @@ CHOSEN = "shown in detail"
 class Change(NamedTuple):
     """One measure of one method in two evaluations, with an interval of the difference, new less old.
 
-    A signed measure, mean p less the rate, is best at 0: `low` and `high` are of its distance from 0, new less old.
+    A signed measure, such as mean p less the rate, is best at 0: `low` and `high` are of its distance from there, new
+    less old, as they are of one that is best at another value.
     The interval is of this difference alone; `p_value` is adjusted for all that are looked at together.
 
     >>> Change("ts", "ece", old=0.05, new=0.02, low=-0.04, high=-0.02, p_value=0.001).verdict
@@ -48,7 +49,7 @@ class Change(NamedTuple):
         """better, worse, or statistically indistinguishable."""
         if self.p_value > 1.0 - self.level:
             return "statistically indistinguishable"
-        return "better" if (self.high < 0.0) == METRICS[self.measure].lower_is_better else "worse"
+        return "better" if (self.high < 0.0) == METRICS[self.measure].is_cost else "worse"
 
 
 def differences(old: Evaluation, new: Evaluation) -> list[Change]:
@@ -203,6 +204,5 @@ def _judged(measure: str, found: Interval) -> tuple[float, float, float]:
     """The lower end, the value and the upper end of what is compared; the value is within the interval."""
     metric = METRICS[measure]
     value = min(max(found.value, found.low), found.high)
-    best = 0.0 if metric.signed else metric.target
-    nearest = found.low if best is None else min(max(best, found.low), found.high)
+    nearest = found.low if metric.best is None else min(max(metric.best, found.low), found.high)
     return metric.judged(nearest), metric.judged(value), max(map(metric.judged, (found.low, found.high)))

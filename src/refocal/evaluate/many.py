@@ -66,8 +66,7 @@ class ComparedMetric:
 
     def cost(self, values: Any) -> Any:
         """What is lower for better values: of a metric that is best at a target, the distance from there."""
-        distance = np.abs(values - (self.target or 0.0)) if self.signed or self.target is not None else values
-        return distance if self.is_cost else -distance
+        return self.record.cost(values)
 
     def shown(self, costs: Vector) -> Vector:
         """Costs with the sign of the metric: of an accuracy, higher is better again."""
@@ -76,7 +75,7 @@ class ComparedMetric:
     @property
     def is_cost(self) -> bool:
         """Whether `cost` keeps the sign."""
-        return self.lower_is_better or self.signed or self.target is not None
+        return self.record.is_cost
 
 
 @dataclass(frozen=True)

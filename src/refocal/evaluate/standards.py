@@ -27,8 +27,7 @@ def standards_table(evaluation: Evaluation) -> list[dict[str, str]]:
         metric = METRICS[name]
         texts = {heading: _text(metric, method) for heading, method in sides.items()}
         if any(text != "–" for text in texts.values()):
-            best = f"{metric.target:g}" if metric.target is not None else "0"
-            table.append({"measure": metric.heading, "best": best, **texts})
+            table.append({"measure": metric.heading, "best": f"{metric.best or 0.0:g}", **texts})
     return table
 
 

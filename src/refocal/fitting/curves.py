@@ -20,6 +20,7 @@ from refocal.fitting.logistic import PenalisedFit, SmoothLoss, Target, clip_mask
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Curve, log_odds
 from refocal.maps.row import softplus
+from refocal.metrics.bins import places_of_shares
 
 
 class CurvePrior(NamedTuple):
@@ -138,10 +139,7 @@ class Splines:
 
 def equal_mass_knots(score: Vector, mass: Vector, n_knots: int) -> Vector:
     """Distinct values of sorted scores, with equal shares of the mass between them."""
-    cumulative = np.cumsum(mass)
-    quantiles = (np.arange(n_knots) + 0.5) / n_knots
-    index = np.searchsorted(cumulative, quantiles * cumulative[-1])
-    return np.unique(score[np.minimum(index, len(score) - 1)])
+    return np.unique(score[places_of_shares(np.cumsum(mass), (np.arange(n_knots) + 0.5) / n_knots)])
 
 
 class ShrinkageSettings(NamedTuple):

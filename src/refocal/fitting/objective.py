@@ -129,7 +129,7 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     if isinstance(objective, str) and objective in named:
         return Objective(objective, metric=named[objective])
     if isinstance(objective, Metric):
-        return Objective(objective.name, metric=partial(_judged, objective))
+        return Objective(objective.name, metric=partial(_cost, objective))
     if callable(objective):
         return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
     words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
@@ -137,8 +137,7 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     raise ParameterError("objective", function, expected=expected, got=repr(objective))
 
 
-def _judged(record: Metric, labels: Any, p: Any, **options: Any) -> float:
-    """How far the metric of a record is from its best value: lower is better."""
+def _cost(record: Metric, labels: Any, p: Any, **options: Any) -> float:
+    """The metric of a record as a cost: lower is better."""
     rows = read_probabilities(labels, p, options.get("sample_weight"), "fit")
-    value = record.judged(record.measure(rows.as_log_probabilities() if record.takes_logs else rows))
-    return value if record.lower_is_better else -value
+    return float(record.cost(record.measure(rows.as_log_probabilities() if record.takes_logs else rows)))

@@ -33,6 +33,7 @@ from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic, fit_shr
 from refocal.fitting.stacking import weights_of_probabilities
 from refocal.maps.curves import Curve
 from refocal.maps.row import softplus
+from refocal.metrics.bins import places_of_shares
 
 LogOddsCurve = Callable[[Vector], Vector]
 """From log-odds (N,) to log-odds (N,)."""
@@ -83,8 +84,7 @@ def fit_line_of_probability(x: Vector, is_class: Flags, weight: Vector) -> LogOd
 def fit_quadratic(s: Vector, target: Vector, weight: Vector) -> LogOddsCurve:
     """A quadratic between two scores, with at most one row in fifty beyond each, and straight there."""
     order = np.argsort(s, kind="stable")
-    cumulative = np.cumsum(weight[order])
-    knots = s[order][np.searchsorted(cumulative, np.array([0.02, 0.98]) * cumulative[-1])]
+    knots = s[order][places_of_shares(np.cumsum(weight[order]), np.array([0.02, 0.98]))]
     if knots[1] - knots[0] < 1e-9:  # nearly all scores are the same
         return lambda scores: scores
     prior = CurvePrior(slope=0.3, roughness=0.3, offset=1e-6)

@@ -248,6 +248,14 @@ def bin_ends(n_bins: int) -> Vector:
     return ends
 
 
+def places_of_shares(cumulative: Vector, shares: Vector) -> Indices:
+    """Where shares of the weight are first reached, in the running sums of the weights of sorted rows.
+
+    They are lowered as in `bin_ends`.
+    """
+    return np.searchsorted(cumulative, (shares - SHARE_ROUNDING) * cumulative[-1])
+
+
 def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Ranked:
     """Rows by rising confidence; those of equal confidence in an order that does not depend on where they came from."""
     if weight is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from refocal._arrays import Matrix, Vector
 from refocal.errors import DataError
-from refocal.metrics.bins import bins_of
+from refocal.metrics.bins import bins_of, places_of_shares
 from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import check_level
 from refocal.metrics.intervals import number_of
@@ -110,9 +110,7 @@ class Spline:
         elif n_rare >= 20.0:
             quantiles = [0.1, 0.5, 0.9]
         order = np.argsort(z, kind="stable")
-        cumulative = np.cumsum(weight[order])
-        place = np.searchsorted(cumulative, np.array(quantiles) * cumulative[-1])
-        knots = np.unique(z[order][np.minimum(place, len(z) - 1)])
+        knots = np.unique(z[order][places_of_shares(np.cumsum(weight[order]), np.array(quantiles))])
         nearest = 1e-3 * float(np.ptp(z))  # knots closer than this, as of tied rows, bend where nothing can be seen
         is_apart = np.diff(knots, prepend=-np.inf) > nearest
         return cls(knots[is_apart])

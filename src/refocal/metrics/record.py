@@ -136,11 +136,23 @@ class Metric:
         """Label and unit."""
         return f"{self.label} {self.unit}".rstrip()
 
-    def judged(self, value: float) -> float:
-        """What is compared to say which of two values is better: the distance from 0, or from the target if any."""
-        if self.target is not None:
-            return abs(value - self.target)
-        return abs(value) if self.signed else value
+    @property
+    def best(self) -> float | None:
+        """The best value where that is no end of the range: the target, or 0 of a signed metric; None of others."""
+        return 0.0 if self.signed and self.target is None else self.target
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether lower is better of what `judged` returns: also of a distance from the best value."""
+        return self.lower_is_better or self.best is not None
+
+    def judged(self, value: Any) -> Any:
+        """What is compared to say which of two values is better: the distance from the best value, if there is one."""
+        return value if self.best is None else abs(value - self.best)
+
+    def cost(self, value: Any) -> Any:
+        """What is lower for better values, of a number or of an array: what is judged, or its negative."""
+        return self.judged(value) if self.is_cost else -value
 
     def measure(self, rows: Predictions, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""

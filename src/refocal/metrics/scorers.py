@@ -36,17 +36,11 @@ class MetricScorer:
         rows = read_probabilities(y, p, sample_weight, "scorer", labels_name="y", class_names=names)
         if record.takes_logs:
             rows = rows.as_log_probabilities()
-        value = record.judged(record.measure(rows, **self.options))
-        return -value if _is_cost(record) else value
+        return -float(record.cost(record.measure(rows, **self.options)))
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"scorer({self.metric.name!r}{options})"
-
-
-def _is_cost(record: Metric) -> bool:
-    """Whether lower is better of what `judged` returns: also of a distance from the best value."""
-    return record.lower_is_better or record.signed or record.target is not None
 
 
 def scorer(
@@ -56,7 +50,7 @@ def scorer(
 
     `metric` is the name of a metric, such as "smooth_ece" or "log_loss", its function or record, or a function of your
     own of labels and probabilities; `options` are passed on to it. As scikit-learn wants them, scores are higher for
-    better probabilities: a loss or an error has its sign changed, and so has the distance from 0 of a signed one.
+    better probabilities: a loss or an error has its sign changed, and so has the distance from a best value, such as 0.
     `lower_is_better` is for a function of your own, and True by default.
 
     >>> from sklearn.datasets import load_iris

@@ -361,5 +361,6 @@ METRICS = (
         "Spiegelhalter's z",
         of_rows=lambda rows: spiegelhalter_test(rows, None).z,
         range=(-math.inf, math.inf),
+        signed=True,
     ),
 )

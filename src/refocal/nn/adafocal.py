@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refocal._arrays import Array, to_numpy
+from refocal._arrays import Array, Flags, Vector, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.losses import focal_of
@@ -83,14 +83,15 @@ class AdaFocalLoss(Loss):
     def update(self, logits: Tensor | Predictions, labels: Tensor | None = None) -> None:
         """Move the γ by a validation set: `update(collect_logits(model, validation))`, or its logits and labels.
 
-        These have the shapes that the loss takes.
+        These have the shapes that the loss takes. Rows of Predictions count by their weights.
         """
         if isinstance(logits, Predictions):
             if labels is not None:
                 name = f"{type(self).__name__}.update"
                 raise ParameterError("labels", name, expected="left out beside Predictions", got="labels")
             rows = logits.as_probabilities()
-            self.update_bins(torch.as_tensor(rows.top[0]), torch.as_tensor(rows.top[1]))
+            confidence, correct, _ = rows.top
+            self._move(confidence, correct, rows.weight)
             return
         batch = self._batch(logits, cast(Tensor, labels))  # which refuses None
         if batch.is_soft:
@@ -111,16 +112,22 @@ class AdaFocalLoss(Loss):
         values = to_numpy(confidence.to(torch.float64))
         if not (values.min() >= 0.0 and values.max() <= 1.0):
             raise ParameterError("confidence", name, expected="between 0 and 1", got=f"{values.min()}, {values.max()}")
-        ranked = rank(values, to_numpy(correct).astype(bool))
+        self._move(values, to_numpy(correct).astype(bool))
+
+    def _move(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> None:
+        """The same of checked confidences, in bins of equal weight."""
+        ranked = rank(confidence.astype(np.float64), correct, weight)
         bounds = ranked.edges(self.n_bins)
-        size = np.diff(bounds)
-        sums = np.append(0.0, np.cumsum(ranked.cells.gap))
-        gap = np.diff(sums[bounds]) / np.maximum(size, 1)
+        # Sums over the rows before each.
+        weights = np.append(0.0, np.cumsum(ranked.cells.weight))
+        gaps = np.append(0.0, np.cumsum(ranked.cells.gap))
+        size = np.diff(weights[bounds])
+        gap = np.diff(gaps[bounds]) / np.where(size > 0.0, size, 1.0)
         before = to_numpy(self.gammas).astype(np.float64)
         after = before * np.exp(self.rate * gap * np.sign(before))
         after = np.where(np.abs(after) < self.switch, -np.sign(after) * self.switch, after)
         after = np.where(before == 0.0, np.sign(gap) * self.switch, after)
-        after = np.where(size > 0, np.clip(after, self.lowest, self.highest), before)
+        after = np.where(size > 0.0, np.clip(after, self.lowest, self.highest), before)
         # A bin that begins after the last row does not exist.
         starts = np.append(ranked.confidence, np.inf)[bounds[1:-1]]
         self.gammas.copy_(torch.as_tensor(after))

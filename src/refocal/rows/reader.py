@@ -13,6 +13,8 @@ from refocal._arrays import (
     NUMBERS,
     Flags,
     Indices,
+    as_floating,
+    in_single,
     row_blocks,
     to_numpy,
     two_columns,
@@ -29,8 +31,8 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
-from refocal.rows.class_names import column_order
-from refocal.rows.keys import label_key, number_keys, order_of_numbers
+from refocal.rows.class_names import column_order, without_beginnings
+from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
@@ -207,9 +209,9 @@ class RowReader:
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
 
-        Columns are the classes in their order, except that columns of which the classes are the numbers 0 … C-1 are in
-        the order of these. One number per row is about the second class, the positive one; a positive label that says
-        otherwise is an error.
+        Columns are the classes in their order, except that columns of which the classes are consecutive numbers, such
+        as 0 … C-1, are in the order of these. One number per row is about the second class, the positive one; a
+        positive label that says otherwise is an error.
 
         >>> reader = RowReader(2, "probabilities", has_one_number=True).of_classes(("late", "on time"))
         >>> rows, _ = reader.read(RawRows(np.array([0.9, 0.2]), ["on time", "late"]))
@@ -219,17 +221,19 @@ class RowReader:
         if classes is None or self.class_names is not None or len(classes) != self.n_classes:
             return self
         names = tuple(str(name) for name in classes)
-        keys = [label_key(name) for name in names]
-        counted = list(range(self.n_classes))
+        ends = consecutive_numbers(number_keys(without_beginnings(names)))
+        if ends is not None and consecutive_numbers(number_keys(names)) is None and not self.has_one_number:
+            names = tuple(names[i] for i in np.argsort(ends))  # class_2, class_0, class_1, which labels may be
         if self.has_one_number:
             self._check_positive(names)
             self.check_one_column(names)
+        numbers = consecutive_numbers([label_key(name) for name in names])
         positive = self.positive_label
-        if positive is None and keys == [1, 0]:
+        if positive is None and numbers is not None and len(names) == 2 and numbers[0] > numbers[1]:
             positive = names[1]
-        is_numbered = {*keys} == {*counted}
-        if keys == counted or (is_numbered and not self.has_one_number):
-            return replace(self, positive_label=positive)
+        if numbers is not None and (not self.has_one_number or numbers == [*range(self.n_classes)]):
+            counted = tuple(str(number) for number in sorted(numbers))
+            return replace(self, class_names=None if min(numbers) == 0 else counted, positive_label=positive)
         return replace(self, class_names=names, positive_label=positive)
 
     def _check_positive(self, classes: tuple[str, ...]) -> None:
@@ -355,7 +359,10 @@ class RowReader:
             got = f"dtype {values.dtype} in {raw.where}"
             raise DataError("X", self.function, expected=NUMBERS, got=got)
         if values.ndim == 1 and self.n_classes == 2:
-            values = two_columns(values, self.input)
+            is_impossible = values == -np.inf  # which log-odds are not: such a row is bad, as one of -inf alone
+            values = two_columns(in_single(values), self.input)
+            if is_impossible.any():
+                values[is_impossible] = -np.inf
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
@@ -385,7 +392,9 @@ class RowReader:
         if raw.labels is None:
             raise LabelError("y", self.function, expected="given, one label for each row", got=f"none in {raw.where}")
         labels = to_numpy(raw_labels(raw.labels, "y", self.function).values)
-        weight = None if raw.weight is None else np.asarray(to_numpy(raw.weight), dtype=np.float64)
+        weight = None
+        if raw.weight is not None:
+            weight = to_numpy(as_floating(raw.weight, "sample_weight", self.function)[0]).astype(np.float64, copy=False)
         for name, column in (("y", labels), ("sample_weight", weight)):
             if column is not None and tuple(column.shape) != raw.values.shape[:1]:
                 got = f"shape {tuple(column.shape)} in {raw.where}"
@@ -398,7 +407,8 @@ class RowReader:
 
         A block that has a name is read by name, and one whose labels are no names has column numbers.
         """
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        first = self.first_label or 0
+        by_number = LabelMap(self.n_classes, None, first)
         label_map = self.label_map
         rule = self.rule
         if label_map is None and rule.names is None:
@@ -410,7 +420,7 @@ class RowReader:
             label_map = by_name if has_name and not is_counted else by_number
         is_moved = raw.is_moved or self._order_of_block(raw) is not None
         # Numbers are names too where the columns are called by their own.
-        are_names = [label_key(name) for name in rule.names or ()] == [*range(self.n_classes)]
+        are_names = [label_key(name) for name in rule.names or ()] == [*range(first, first + self.n_classes)]
         if is_moved and rule.names is not None and label_map.columns is None and not are_names:
             raise moved_error(raw.where, self.function)
         return label_map

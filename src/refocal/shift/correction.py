@@ -19,6 +19,8 @@ from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal._clusters import as_clusters
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import labels_of
+from refocal.calibrators.fitted import slope_of_labels
 from refocal.errors import LabelError, ShapeError
 from refocal.maps.steps import Offset, Temperature
 from refocal.rows import Predictions
@@ -30,7 +32,6 @@ from refocal.shift.rows import (
     check_changeable,
     followed_by,
     labelled,
-    labels_of,
     log_probabilities,
     read_labelled,
     weight_in_rows,
@@ -74,10 +75,16 @@ class Correction:
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
-        """The calibrator with the correction behind its own steps, and notes in its report."""
+        """The calibrator with the correction behind its own steps, and notes in its report.
+
+        The shares that its probabilities stood for are no longer those; what they are now, notes may say.
+        """
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
         updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
-        return followed_by(calibrator, steps, {"updated": updated, **notes})
+        made = followed_by(calibrator, steps, {"updated": updated, **notes})
+        for name in {"class_shares", "mean_probabilities"} - notes.keys():
+            made.fit_report_.pop(name, None)
+        return made
 
 
 def fit_correction(
@@ -240,9 +247,14 @@ def update(
         weight = weight / design_effect(log_p, numbers, of_rows, weight)
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
-    # The shares that the corrected probabilities stand for, for `adapt`.
-    shares = weight @ np.exp(correction.apply(log_p)) / weight.sum()
-    return correction.behind(calibrator, mean_probabilities={"n_rows": len(log_p), "values": shares.tolist()})
+    # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.
+    p = np.exp(correction.apply(log_p))
+    shares = weight @ p / weight.sum()
+    known = calibrator.fit_report_.get("mean_probabilities", {})
+    means = {**known, "n_rows": len(log_p), "values": shares.tolist()}
+    if len(shares) == 2 and not intercept_only:
+        means["slope"] = slope_of_labels(p[:, 1], numbers, weight)
+    return correction.behind(calibrator, mean_probabilities=means)
 
 
 @dataclass

@@ -166,7 +166,7 @@ def performance_of(
         values = [one for one in drawn[name] if not math.isnan(one)]
         scatter = float(np.std(values)) if values else math.inf
         error = math.hypot(scatter, of_alternative[name] - value)
-        largest = math.inf if name in ("log_loss", "cost") else 1.0
+        largest = {"log_loss": math.inf, "cost": math.inf, "brier_score": 2.0 if n_classes > 2 else 1.0}.get(name, 1.0)
         smallest = -math.inf if name == "cost" else 0.0
         estimate = normal_interval(value, error, level, (smallest, largest))
         if belief.alternative is None or not values:

@@ -10,7 +10,7 @@ from refocal._svg import Axes, Color, Line, Plot, Point, Text
 from refocal.evaluate import Evaluation, ManyComparison, Measured
 from refocal.evaluate.many_tables import difference_text, ends_text
 from refocal.evaluate.summary import ranked
-from refocal.metrics import Interval
+from refocal.metrics import Interval, Metric
 from refocal.metrics.records import shown_as
 from refocal.report.charts.frames import shortened, with_room
 
@@ -31,7 +31,7 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
     interval_of = {name: method.measures[measure] for name, method in methods.items()}
     names = [shortened(name) for name in interval_of]
-    lowest, highest = near_range(list(interval_of.values()), metric.lower_is_better)
+    lowest, highest = near_range(list(interval_of.values()), metric)
     low = metric.scale * lowest
     high = metric.scale * highest
     listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval in interval_of.items())
@@ -141,14 +141,14 @@ def mean_ranks(comparison: ManyComparison, metric: str | None = None) -> Plot:
     return plot
 
 
-def near_range(intervals: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
+def near_range(intervals: Sequence[Interval], metric: Metric) -> tuple[float, float]:
     """From the lowest end to the highest, without the methods that are far worse than the others."""
-    side = 1.0 if lower_is_better else -1.0
-    values = sorted(side * interval.value for interval in intervals)
+    costs = [metric.cost(interval.value) for interval in intervals]
+    lowest = min(costs)
     far_from_best = 4.0  # in distances of the median from the best: a method beyond is shown by an arrow
-    limit = values[0] + far_from_best * (median(values) - values[0])
-    is_spread = len(intervals) > 2 and limit > values[0]
-    near = [interval for interval in intervals if side * interval.value <= limit] if is_spread else intervals
+    limit = lowest + far_from_best * (median(costs) - lowest)
+    is_spread = len(intervals) > 2 and limit > lowest
+    near = [each for each, cost in zip(intervals, costs, strict=True) if cost <= limit or not is_spread]
     low = min(min(interval.low, interval.value) for interval in near)
     high = max(max(interval.high, interval.value) for interval in near)
     return with_room(low, high)

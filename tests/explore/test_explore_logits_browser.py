@@ -91,7 +91,7 @@ def send(driver, path):
     return driver.find_element(By.ID, "data-error").text
 
 
-@pytest.mark.parametrize("kind", ["npz", "compressed", "half", "fortran", "csv", "names", "probabilities"])
+@pytest.mark.parametrize("kind", ["npz", "compressed", "half", "fortran", "text", "csv", "names", "probabilities"])
 def test_files_are_read_in_the_page(browser, explorer, tmp_path, kind):
     logits, labels = draw_logits(400, 3)
     logits = logits.astype(np.float32)
@@ -106,6 +106,9 @@ def test_files_are_read_in_the_page(browser, explorer, tmp_path, kind):
     elif kind == "half":
         logits = logits.astype(np.float16)
         np.savez(path, logits=logits, labels=labels.astype(np.uint8))
+    elif kind == "text":
+        names = np.array(["a", "b", "c"])
+        np.savez(path, logits=logits, labels=names[labels], y=labels[::-1], class_names=names)  # y is no label
     elif kind == "fortran":
         np.savez(path, logits=np.asfortranarray(logits.astype(np.float64)), labels=labels)
     elif kind == "probabilities":

@@ -45,6 +45,31 @@ def test_a_checkpoint_loads_into_a_layer_of_any_steps(kind, n_classes, tmp_path)
             np.testing.assert_allclose(value, known[1], rtol=1e-6)
 
 
+@dataclass(frozen=True)
+class Scaled(Step):
+    """Fields of a step may have any name."""
+
+    w: float = number_field()
+    w1: float = number_field()
+    w_2: float = number_field()
+    input: float = number_field()
+
+    def apply(self, xp, scores):
+        return scores * self.w * self.w1 * self.w_2 * self.input
+
+
+def test_each_number_of_steps_has_a_buffer_of_its_own():
+    steps = (Scaled(2.0, 0.5, 3.0, 0.7), Scaled(0.3, 1.5, 0.2, 5.0))
+    layer = CalibrationLayer(*steps, dtype=torch.float64)
+    values = [value for _, value in Chain(steps).parameters()]
+    assert [buffer.item() for buffer in layer.buffers()] == values
+    x = torch.randn(5, 3, dtype=torch.float64)
+    np.testing.assert_allclose(layer(x).numpy(), Chain(steps).log_probabilities(x.numpy()), rtol=1e-12)
+    other = CalibrationLayer(Scaled(1.0, 1.0, 1.0, 1.0), Scaled(1.0, 1.0, 1.0, 1.0), dtype=torch.float64)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+
+
 PROBABILITIES = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
 
 

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from refocal import LogisticCalibration
 from refocal.evaluate import Evaluation, evaluate
 from refocal.io import Predictions
 from refocal.report import render
@@ -57,6 +58,17 @@ def test_text_and_slider_start_at_one_threshold(two_classes, evaluation):
         start = int(re.search(r'id="decide-at" min="0" value="(\d+)"', text)[1])
         assert abs(thresholds[start] - at) == min(abs(t - at) for t in thresholds)
         assert f"<p>From {100 * thresholds[start]:g}\u00a0% on, " in text
+
+
+def test_no_share_of_errors_where_nothing_is_decided():
+    """The rate is higher than all probabilities: from it on no row is acted on."""
+    p = 0.3 * P
+    rows = Predictions.from_probabilities(p, rng.random(1000) < 0.5)
+    page = render(evaluate(rows, {}, n_resamples=2))
+    assert re.search(r"on, 0.00\u00a0% of the rows would be acted on, at a cost of", page)
+    after = LogisticCalibration(input="probabilities").fit(p, rows.labels)
+    page = render(evaluate(rows, {"mine": after}, chosen="mine", n_resamples=2))
+    assert re.search(r"before calibration 0.00\u00a0% and \d", page)
 
 
 def test_more_classes_are_decided_by_confidence(evaluation):

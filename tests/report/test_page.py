@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -225,3 +226,23 @@ def test_a_method_far_off_leaves_room_for_the_others():
     methods = {f"m{i}": SimpleNamespace(measures={"ece": each}) for i, each in enumerate((*near, far))}
     drawn = charts.intervals(methods, "ece", "words").svg()
     assert ">50.00<" in drawn  # the arrow has its number beside it
+
+
+def test_details_of_classes_are_by_label_where_some_have_no_row(monkeypatch):
+    """Of very many classes only those with the most rows are shown; others may be what they are confused with."""
+    monkeypatch.setattr("refocal.evaluate._details.MOST_CLASSES", 3)
+    rng = np.random.default_rng(0)
+    labels = rng.choice(6, size=300, p=[0.01, 0.02, 0.3, 0.02, 0.3, 0.35])
+    logits = rng.normal(size=(300, 6))
+    names = ["ant", "bee", "cat", "dog", "emu", "fox"]
+    found = evaluate(Predictions.from_logits(logits, labels, class_names=names), {}, n_resamples=2)
+    page = render(found)
+    data = json.loads(re.search(r'id="class-data">(.*?)</script>', page)[1])
+    shown = re.findall(r'<tr data-label="(\d+)"[^>]*><th scope="row">(\w+)</th>', page)
+    assert sorted(shown) == [("2", "cat"), ("4", "emu"), ("5", "fox")]
+    for row in found.after.classes:
+        key, detail = str(row.label), row.detail
+        assert data["curves"][key] == [[detail.count, detail.probability, detail.frequency]]
+        assert data["others"][key] == [detail.predicted_as, detail.taken_for_it, detail.examples]
+        for label, _ in detail.predicted_as + detail.taken_for_it:
+            assert data["names"][str(label)] == names[label]

@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from helpers import draw_logits, smallest_letters, wait_until, worst_contrast
 from refocal import IsotonicCalibration, load
-from refocal.evaluate import compare, comparison_table
+from refocal.evaluate import compare, comparison_table, evaluate
 from refocal.io import Predictions
 from refocal.maps import focal_temperature
 from refocal.report import write_report
@@ -239,6 +239,21 @@ def test_a_class_in_detail(open_browser, evaluation):
     box.send_keys("<b>")
     driver.find_element(By.XPATH, '//button[text()="<b>&$x$"]').click()
     assert driver.find_element(By.CSS_SELECTOR, "#class-detail h3").text == "<b>&$x$"
+
+
+def test_a_class_in_detail_where_some_have_no_row(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("refocal.evaluate._details.MOST_CLASSES", 3)
+    rng = np.random.default_rng(0)
+    labels = rng.choice(6, size=300, p=[0.01, 0.02, 0.3, 0.02, 0.3, 0.35])
+    found = evaluate(Predictions.from_logits(rng.normal(size=(300, 6)), labels), {}, n_resamples=2)
+    write_report(found, tmp_path / "page.html")
+    driver = browser(tmp_path / "page.html")
+    for row in found.after.classes:
+        driver.find_element(By.CSS_SELECTOR, f'#classes-table tr[data-label="{row.label}"] button').click()
+        detail = driver.find_element(By.ID, "class-detail").text
+        assert detail.startswith(f"{row.label}\n")
+        assert all(f"{label} ({count})" in detail for label, count in row.detail.predicted_as)
+        assert ", ".join(map(str, row.detail.examples)) in detail
 
 
 def test_the_slider_shows_what_the_table_says(open_browser, evaluation):

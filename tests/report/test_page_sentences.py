@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from refocal import FocalTemperatureScaling, GroupCalibration, PredictionSets, TemperatureScaling, VectorScaling
 from refocal.evaluate import MapFacts, compare, evaluate
 from refocal.io import Predictions
 from refocal.report import render
@@ -124,3 +125,38 @@ def test_the_page_says_what_the_calibrator_is(winners, name, of_two, of_more):
     for n_classes, sentence in ((2, of_two), (4, of_more)):
         section = text_of(render(winners[name, n_classes]).partition('<section id="use"')[2])
         assert sentence in section
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "asked"),
+    [
+        (VectorScaling(), "refocal fit val.npz --method vs -o calibrator.json"),
+        (TemperatureScaling(objective="ece"), "refocal fit val.npz --method ts-ece -o calibrator.json"),
+        (
+            FocalTemperatureScaling(objective="nll", nll_tolerance=0.5),
+            "refocal fit val.npz --method fts-nll --tolerance 0.5 -o calibrator.json",
+        ),
+        (
+            FocalTemperatureScaling(objective="nll", class_weight=[1.0, 2.5, 1.0]),
+            "refocal fit val.npz --method fts-nll --class-weight 1.0,2.5,1.0 -o calibrator.json",
+        ),
+        (PredictionSets(conformity_score="aps", coverage=0.8), "--method aps --coverage 0.8 -o calibrator.json"),
+        (PredictionSets(conditional="group"), "--method lac --groups 'the group' -o calibrator.json"),
+        (GroupCalibration(), "--method group --groups 'the group' -o calibrator.json"),
+        (GroupCalibration(method="ts"), None),
+        (PredictionSets(conditional="class"), None),
+        (TemperatureScaling(search="grid"), None),
+        (TemperatureScaling(objective=lambda y, p: float(p[:, 0].mean())), None),
+    ],
+)
+def test_the_command_fits_the_method_whatever_the_calibrator_is_called(calibrator, asked):
+    """As a calibrator of a file, which is called by the name of the file."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(120, 3))
+    rows = Predictions.from_logits(2.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    rows = rows.with_groups({"the group": rng.choice(["a", "b"], 120)})
+    found = evaluate(rows, {"ts": calibrator.fit(rows)}, chosen="ts", n_resamples=2)
+    said = unescape(render(found))
+    assert ("refocal fit val.npz" in said) == (asked is not None)
+    assert "\nrefocal apply calibrator.json logits.npz -o calibrated.npz" in said.replace("<code>", "\n")
+    assert asked is None or asked in said

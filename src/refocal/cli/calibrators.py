@@ -171,7 +171,7 @@ def apply(
     # Of several labels a table has a column of scores for each.
     several_labels = isinstance(fitted, MultiLabelCalibration)
     is_table = several_labels and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
-    values = columns.values or columns.probability_column or ("score_*" if is_table else None)
+    values = columns.named_values() or ("score_*" if is_table else None)
     with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()
 

@@ -285,6 +285,9 @@ def report(
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if over_time and (not all(are_evaluations) or len(sources) < 2):
         raise UsageError("--over-time is for several evaluations (.json), in their order.")
+    of_rows = options.given_options(how, rows) if all(are_evaluations) else []
+    if of_rows:
+        raise UsageError(f"{', '.join(of_rows)}: for files of rows; an evaluation (.json) has been measured.")
     if len(sources) == 1 and are_evaluations[0] and format_of(sources[0]) == MANY:
         _report_many(sources[0], output, shared)
         return

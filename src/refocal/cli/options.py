@@ -92,6 +92,12 @@ class ColumnOptions:
         bool, Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
     ] = False
 
+    def named_values(self) -> str | None:
+        """The array or the columns of scores that were named, in one way or the other."""
+        if self.values is not None and self.probability_column is not None:
+            raise UsageError("--values and --probability-column name the same thing; give one of them.")
+        return self.probability_column if self.values is None else self.values
+
 
 @dataclass(frozen=True)
 class ScoreOptions(ColumnOptions):
@@ -131,15 +137,13 @@ class ScoreOptions(ColumnOptions):
 
         given = {each.name: vars(self)[each.name] for each in fields(self) if vars(self)[each.name] != each.default}
         given = {"weight" if name == "weights" else name: value for name, value in given.items()}
-        column = given.pop("probability_column", None)
-        if column is not None and "values" in given:
-            raise UsageError("--values and --probability-column name the same thing; give one of them.")
-        is_probabilities = given.pop("probabilities", False) or column is not None
+        named = self.named_values()
+        is_probabilities = given.pop("probabilities", False) or given.pop("probability_column", None) is not None
         columns = [name for each in calibrators if each is not None for name in group_columns(each)]
         if columns:
             given["groups"] = list(dict.fromkeys([*given.get("groups", ()), *columns]))
-        named = {} if column is None else {"values": column}
-        return {"input": "probabilities" if is_probabilities else None, **given, **named}
+        values = {} if named is None else {"values": named}
+        return {"input": "probabilities" if is_probabilities else None, **given, **values}
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,21 @@ class BlockOptions:
     skip_bad_parts: Annotated[
         bool, Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them.")
     ] = False
+
+
+def given_options(*groups: Any) -> list[str]:
+    """The options of some dataclasses that were given, as they are written.
+
+    >>> given_options(RowOptions(labels="truth", multi_label=True), BlockOptions())
+    ['--labels', '--multi-label']
+    """
+    given = []
+    for group in groups:
+        hints = get_type_hints(type(group), include_extras=True)
+        for each in fields(group):
+            if getattr(group, each.name) != each.default:
+                given.append(hints[each.name].__metadata__[0].param_decls[0])
+    return given
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -50,34 +50,39 @@ const files = (() => {
     return { values, shape: sizes, columnsFirst: /'fortran_order': True/.test(head) };
   }
 
-  // The names of an array of text (UTF-32) or of whole numbers.
-  function namesOf(buffer) {
+  // The entries of a one-dimensional array of text (UTF-32) or of numbers, as text.
+  function textsOf(buffer, name) {
     const head = new TextDecoder("latin1").decode(new Uint8Array(buffer, 0, Math.min(buffer.byteLength, 200)));
     const width = /'descr': '<U(\d+)'/.exec(head), shape = /'shape': \((\d+),\)/.exec(head);
     if (!width || !shape) {
       const numbers = array(buffer);
-      return numbers ? [...numbers.values].map(String) : fail("The class_names must be text or numbers.");
+      return numbers ? [...numbers.values].map(String) : fail(`The ${name} must be text or numbers.`);
     }
     const start = 10 + new DataView(buffer).getUint16(8, true), letters = new Uint32Array(buffer.slice(start)), n = Number(width[1]);
-    const name = (i) => String.fromCodePoint(...letters.subarray(i * n, (i + 1) * n)).replace(/\0+$/, "");
-    return Array.from({ length: Number(shape[1]) }, (_, i) => name(i));
+    const text = (i) => String.fromCodePoint(...letters.subarray(i * n, (i + 1) * n)).replace(/\0+$/, "");
+    return Array.from({ length: Number(shape[1]) }, (_, i) => text(i));
   }
 
   async function fromNpz(buffer) {
     const members = await unzip(buffer);
-    const pick = (names) => names.map((name) => members.has(name) && { name, of: array(members.get(name)) }).find((each) => each && each.of);
-    const values = pick(VALUES), labels = pick(LABELS);
+    const pick = (names) => names.find((name) => members.has(name));
+    const scores = pick(VALUES), truth = pick(LABELS);
     if (VALUES.every((name) => members.has(name))) fail("The .npz file holds logits and probabilities; leave one of them in it.");
-    if (!values || !labels) fail(`The .npz file must hold the arrays logits and labels. It holds ${[...members.keys()].join(", ")}.`);
-    const [n, classes] = values.of.shape;
-    if (values.of.shape.length !== 2 || classes < 2) fail("The logits must be of shape (rows, classes).");
-    if (labels.of.values.length !== n) fail(`There are ${n} rows of logits and ${labels.of.values.length} labels.`);
-    const at = values.of.columnsFirst ? (i, j) => j * n + i : (i, j) => i * classes + j;
-    const rows = Array.from({ length: n }, (_, i) => Array.from({ length: classes }, (_, j) => values.of.values[at(i, j)]));
-    const names = members.has("class_names") ? namesOf(members.get("class_names")) : null;
+    if (!scores || !truth) fail(`The .npz file must hold the arrays logits and labels. It holds ${[...members.keys()].join(", ")}.`);
+    const values = array(members.get(scores)) ?? fail(`The ${scores} must be numbers.`);
+    const [n, classes] = values.shape;
+    if (values.shape.length !== 2 || classes < 2) fail("The logits must be of shape (rows, classes).");
+    const labels = textsOf(members.get(truth), truth);
+    if (labels.length !== n) fail(`There are ${n} rows of logits and ${labels.length} labels.`);
+    const at = values.columnsFirst ? (i, j) => j * n + i : (i, j) => i * classes + j;
+    const rows = Array.from({ length: n }, (_, i) => Array.from({ length: classes }, (_, j) => values.values[at(i, j)]));
+    const names = members.has("class_names") ? textsOf(members.get("class_names"), "class_names") : null;
     if (names && names.length !== classes) fail(`There are ${classes} columns of logits and ${names.length} class_names.`);
-    const numbers = [...labels.of.values];
-    return { rows, labels: names ? columnNumbers(numbers.map(String), names) : numbers, probabilities: values.name === "probabilities" };
+    const missing = labels.findIndex((label) => label === "" || label === "NaN");
+    if (missing >= 0) fail(`The label of row ${missing} is missing.`);
+    const odd = labels.find((label) => Number.isNaN(Number(label)));
+    if (!names && odd !== undefined) fail(`The label ${odd} is a name: list the names of all classes in an array class_names.`);
+    return { rows, labels: names ? columnNumbers(labels, names) : labels.map(Number), probabilities: scores === "probabilities" };
   }
 
   // What a label or a name is compared by: whole numbers are the same however they are written, as 2 and 2.0, and truths

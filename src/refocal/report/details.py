@@ -7,14 +7,17 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from refocal.calibrators.registry import NONE
+from refocal.calibrators.registry import METHODS, NONE, make
+from refocal.calibrators.serialize import to_plain
 from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
-from refocal.evaluate.multilabel import of_labels
+from refocal.evaluate.multilabel import PER_LABEL, of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
+from refocal.metrics import METRICS
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.monitor.advice import ExpectedPerformance
 from refocal.monitor.backtest import Backtest
@@ -107,16 +110,27 @@ def decision_cells(decision: Decision, n_classes: int) -> list[str]:
 
 
 def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
-    """What the page draws of a class, where that is known; small, because there may be thousands of them."""
+    """What the page draws of a class, where that is known; small, because there may be thousands of them.
+
+    All is by label: of very many classes an evaluation has rows for some only, and any of the others may be one that
+    they are confused with.
+    """
     shown = sides(evaluation)
-    details = list(zip(*([row.detail for row in method.classes or ()] for _, _, method in shown), strict=True))
-    if any(each is None for pair in details for each in pair):
-        return None
+    rows_of_sides = list(zip(*(method.classes or () for _, _, method in shown), strict=True))
+    curves, others = {}, {}
+    for rows in rows_of_sides:
+        details = [row.detail for row in rows if row.detail is not None]
+        if len(details) < len(rows):
+            return None
+        label = rows[-1].label
+        curves[label] = [[each.count, each.probability, each.frequency] for each in details]
+        others[label] = [details[-1].predicted_as, details[-1].taken_for_it, details[-1].examples]
+    confused = {label for each in others.values() for pairs in each[:2] for label, _ in pairs}
     return {
-        "names": [evaluation.name_of(row.label) for row in evaluation.after.classes or ()],
+        "names": {label: evaluation.name_of(label) for label in sorted({*others, *confused})},
         "sides": [heading for _, heading, _ in shown],
-        "curves": [[[each.count, each.probability, each.frequency] for each in pair] for pair in details],
-        "others": [[each.predicted_as, each.taken_for_it, each.examples] for *_, each in details],
+        "curves": curves,
+        "others": others,
     }
 
 
@@ -146,6 +160,69 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     encoded = {name: f"data:{kind};base64,{base64.b64encode(data).decode()}" for name, (kind, data) in files.items()}
     # Thousands of numbers are of no use on a page.
     return text if len(text) < longest_snippet else "", encoded
+
+
+def fit_command(calibrator: Mapping[str, Any]) -> str | None:
+    """The command that fits such a calibrator, as JSON, again; None where the command line has no options for it.
+
+    The names of an evaluation say nothing of it: they may be those of files.
+
+    >>> fit_command({"method": "TemperatureScaling", "parameters": {"objective": "ece", "input": "probabilities"}})
+    'refocal fit val.npz --method ts-ece --probabilities -o calibrator.json'
+    >>> fit_command({"method": "TemperatureScaling", "parameters": {"search": "grid"}})
+    """
+    parameters = calibrator["parameters"]
+    columns = list(calibrator.get("groups") or calibrator.get("fit", {}).get("group_thresholds", ()))
+    if calibrator["method"] == "MultiLabelCalibration":
+        method = parameters["method"] + (PER_LABEL if parameters["per_label"] else "")
+        said = ["--method", method, "--multi-label"]
+    else:
+        found = _method_options(calibrator["method"], parameters, {"conditional": "group"} if columns else {})
+        if found is None:
+            return None
+        said = found
+    for column in columns:
+        said += ["--groups", column]
+    if parameters.get("input") == "probabilities":
+        said.append("--probabilities")
+    return shlex.join(["refocal", "fit", "val.npz", *said, "-o", "calibrator.json"])
+
+
+def _method_options(kind: str, parameters: Mapping[str, Any], by_groups: Mapping[str, Any]) -> list[str] | None:
+    """The method of a class, and the options for the settings in which it differs; None where there are none.
+
+    `by_groups` are settings that follow from columns of groups.
+    """
+    options = {
+        "objective": "--objective",
+        "nll_tolerance": "--tolerance",
+        "class_weight": "--class-weight",
+        "coverage": "--coverage",
+    }
+    ways = []
+    for name, method in METHODS.items():
+        if method.class_name != kind:
+            continue
+        made = {key: to_plain(value) for key, value in make(name).get_params(deep=False).items()}
+        made |= {key: value for key, value in by_groups.items() if key in made}
+        made["input"] = parameters.get("input")
+        differing = {key: value for key, value in parameters.items() if key not in made or value != made[key]}
+        if differing.keys() <= options.keys() and all(map(_can_be_said, differing, differing.values())):
+            ways.append((name, differing))
+    if not ways:
+        return None
+    name, differing = min(ways, key=lambda way: len(way[1]))
+    said = ["--method", name]
+    for key, value in differing.items():
+        said += [options[key], ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return said
+
+
+def _can_be_said(setting: str, value: Any) -> bool:
+    """Whether a setting can be given on the command line: None cannot, nor a function of one's own."""
+    if setting == "objective":
+        return value in ("auto", "nll", "ece", *METRICS)
+    return value is not None
 
 
 def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:

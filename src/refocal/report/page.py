@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ def templates() -> Environment:
         "interval_percent": summary.interval_percent,
         "is_off": summary.is_off,
         "percent": summary.percent,
-        "quoted": shlex.quote,
         # No line ends between a number and its percent sign.
         "unbroken": lambda text: text.replace(" %", "\u00a0%"),
     }

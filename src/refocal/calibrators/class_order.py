@@ -71,6 +71,13 @@ def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, fun
     raise LabelError("labels", function, expected=expected, got=got, remedy=Remedy.CLASSES_OF_CALIBRATOR)
 
 
+def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
+    """The labels of rows as positions of the calibrator's classes."""
+    order = order_for(calibrator, rows, function)
+    check_labels(calibrator, rows, function)
+    return rows.labels if order is None else np.argsort(order)[rows.labels]
+
+
 def order_of_columns(
     calibrator: Calibrator, class_names: Sequence[str] | None, function: str, *, swapped: bool = False
 ) -> Indices | None:

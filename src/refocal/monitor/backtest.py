@@ -18,13 +18,14 @@ from scipy.stats import t as student
 from refocal._arrays import Matrix, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import labels_of
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.intervals import Interval
 from refocal.monitor.policies import Batch, Keep, Policy, usual_policies
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.shift.correction import Correction
-from refocal.shift.rows import SMALLEST_LOG_P, labels_of, log_probabilities
+from refocal.shift.rows import SMALLEST_LOG_P, log_probabilities
 
 
 @dataclass(frozen=True)

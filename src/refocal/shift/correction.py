@@ -19,6 +19,7 @@ from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal._clusters import as_clusters
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import labels_of
 from refocal.errors import ShapeError
 from refocal.maps.steps import Offset, Temperature
 from refocal.rows.gate import Arguments
@@ -28,7 +29,6 @@ from refocal.shift.rows import (
     check_changeable,
     followed_by,
     labelled,
-    labels_of,
     log_probabilities,
     read_labelled,
     weight_in_rows,

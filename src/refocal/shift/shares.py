@@ -20,7 +20,7 @@ import numpy as np
 from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
-from refocal.calibrators.class_order import named_classes
+from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
@@ -35,13 +35,7 @@ from refocal.shift.likelihood import (
     share_evidence,
 )
 from refocal.shift.performance import Belief, Performance, excess_of_slope, performance_of, table_of_costs
-from refocal.shift.rows import (
-    check_changeable,
-    followed_by,
-    labels_of,
-    log_probabilities,
-    weight_of_unlabelled,
-)
+from refocal.shift.rows import check_changeable, followed_by, log_probabilities, weight_of_unlabelled
 
 
 @dataclass(frozen=True)

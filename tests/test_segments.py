@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from refocal import GroupCalibration
@@ -199,3 +200,16 @@ def test_a_handful_of_rows_have_no_segments():
     found = find_segments(y, p, features)
     assert found.segments == []
     assert found.sentence() == "No segment is significantly off (none stood out, 95 % for all together)."
+
+
+def test_features_of_any_table_and_masked_ones():
+    rng = np.random.default_rng(0)
+    age, site = rng.integers(18, 80, 3000), rng.choice(["north", "south"], 3000)
+    p = 0.8 * rng.beta(1, 6, 3000)
+    y = rng.random(3000) < np.where((age < 40) & (site == "north"), (2.2 * p).clip(0, 1), p)
+    found = find_segments(y, p, {"age": age, "site": site})
+    assert found.segments
+    assert find_segments(y, p, pa.table({"age": age, "site": site})).segments == found.segments
+    known = rng.random(3000) < 0.7
+    missing = find_segments(y, p, {"age": np.where(known, age, np.nan), "site": site})
+    assert find_segments(y, p, {"age": np.ma.array(age, mask=~known), "site": site}).segments == missing.segments

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import is_torch, to_numpy
 from refocal.errors import ParameterError, ShapeError
 
 UNNAMED = "group"
@@ -26,8 +27,8 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     """Columns of groups by their names: of a mapping or a data frame, or of one array, which is called "group".
 
     Text is the name of its group as it is: "1.0" and "1" are two groups, and "nan" is one. Numbers are named by their
-    text, whole ones without a point: 1.0 and 1 are one group. None, an empty text, NaN among numbers, NaT and NA are
-    missing.
+    text, whole ones without a point: 1.0 and 1 are one group. None, an empty text, NaN among numbers, NaT, NA and
+    masked entries are missing.
 
     >>> as_groups({"region": ["north", None], "age": [30.0, 50.0]}, 2, "f")["age"].tolist()
     ['30', '50']
@@ -101,13 +102,29 @@ def names_of_column(
     return made
 
 
+def as_column(column: Any) -> NDArray[Any]:
+    """A column of any library as an array, in which masked entries, whose values NumPy would use, are missing.
+
+    >>> as_column(np.ma.array([1, 2], mask=[False, True]))
+    array([1, None], dtype=object)
+    """
+    if is_torch(column):
+        return np.asarray(to_numpy(column))
+    if not np.ma.is_masked(column):
+        return np.asarray(column)
+    missing = {"f": np.nan, "m": "NaT", "M": "NaT"}.get(column.dtype.kind)
+    values = np.array(column.data, dtype=object if missing is None else None)
+    values[np.ma.getmaskarray(column)] = missing
+    return values
+
+
 def exact(column: Any) -> NDArray[Any]:
     """A column as an array.
 
     Large integers beside a missing value stay integers, which floats would round, and times of Arrow and polars keep
     their time zone, which NumPy's do not have.
     """
-    values = np.asarray(column)
+    values = as_column(column)
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     is_rounded = values.dtype.kind == "f" and "int" in kind and bool(np.any(np.abs(values) >= 2.0**53))
     loses_zone = values.dtype.kind == "M" and re.search("tz=|time_zone='", kind) is not None

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Matrix, Vector
-from refocal._groups import MISSING, names_of_column
+from refocal._groups import MISSING, as_column, columns_of_table, names_of_column
 from refocal._validation import check_integer, number_of_text
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.bias_interval import exact_interval_of_shift
@@ -214,11 +214,11 @@ def find_segments(
     function = "find_segments"
     check_level(level, function)
     check_integer(most, "most", function)
-    n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(np.asarray(y_true)))
+    n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(as_column(y_true)))
     columns = as_features(features, n_given, function)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, both=False, clusters=clusters)
     if sample_weight is not None:  # rows of weight 0 have no say
-        has_weight = np.ravel(np.asarray(sample_weight)) > 0.0
+        has_weight = np.ravel(as_column(sample_weight)) > 0.0
         columns = {name: column[has_weight] for name, column in columns.items()}
     return segments_of(rows, columns, level, most, seed)
 
@@ -258,11 +258,10 @@ def as_features(
 
     `are_numbers` says which, of features that are known; those of others tell by themselves.
     """
-    is_table = isinstance(features, Mapping) or hasattr(features, "columns")
-    if not is_table:
+    columns = columns_of_table(features)
+    if columns is None:
         expected = "a data frame or a mapping of names to columns"
         raise ParameterError("features", function, expected=expected, got=type(features).__name__)
-    columns = {str(name): features[name] for name in getattr(features, "columns", features)}
     if not columns:
         raise ParameterError("features", function, expected="of at least one column", got="none")
     known = are_numbers or {}
@@ -274,7 +273,7 @@ def _column(column: Any, name: str, n_rows: int | None, function: str, is_number
 
     `is_number` says which it is, where that is known: codes such as 007 may be all that some rows of a text have.
     """
-    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
+    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else as_column(column)
     length = len(values) if n_rows is None else n_rows
     if values.shape != (length,):
         expected = f"of shape {(length,)} in every column, one value for each row"

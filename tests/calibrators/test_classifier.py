@@ -29,7 +29,7 @@ from sklearn.utils.metaestimators import available_if
 
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling, load
 from refocal.calibrators.classifier import logits_of
-from refocal.errors import InputWarning, LabelError, ParameterError
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error
 
@@ -431,3 +431,9 @@ def test_rows_of_weight_0_have_no_say(estimator):
     with_zeros = CalibratedClassifier(fitted, "ts").fit(X[100:200], y[100:200], weight)
     without = CalibratedClassifier(fitted, "ts").fit(X[used], y[used])
     np.testing.assert_array_equal(with_zeros.predict_proba(X[200:]), without.predict_proba(X[200:]))
+
+
+def test_masked_labels_are_refused():
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    with pytest.raises(DataError, match=r"'y' of CalibratedClassifier\.fit must be an array without masked entries"):
+        CalibratedClassifier().fit(X, np.ma.array(y, mask=y == 1))

@@ -49,3 +49,45 @@ def test_predictions_without_names_are_of_the_classes_of_the_fit(classes, option
         fitted.score(unnamed, column)
     with pytest.raises(ShapeError):
         fitted.score(Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    "labels", [[1, 2, 3], [10, 9, 2], [-1, 0, 5], ["a", "b", "c"], ["0", "1", "2"], [2, 0, 1]], ids=str
+)
+def test_predictions_without_names_are_scored_by_columns(labels):
+    column = np.array([0, 1, 2, 2] * 20)  # one of four is wrong
+    logits = 2.0 * np.eye(3)[[0, 1, 2, 1] * 20]
+    fitted = TemperatureScaling().fit(pd.DataFrame(logits, columns=labels), np.array(labels)[column])
+    # Columns called 0, 1, 2 are in this order where they have no names.
+    order = np.argsort(labels) if set(labels) == {0, 1, 2} else np.arange(3)
+    rows = Predictions.from_logits(logits[:, order], np.argsort(order)[column] + 1, first_label=1)
+    assert fitted.score(rows) == 0.75
+    assert (fitted.predict(rows) == fitted.predict(pd.DataFrame(logits, columns=labels))).all()
+
+
+def test_predictions_of_labels_that_were_given_as_other_truths():
+    logits = np.array([[2.0, 0.0], [0.0, 1.0], [1.5, 0.0], [0.0, 3.0]] * 20)
+    column = np.array([0, 1, 1, 1] * 20)
+    text = np.array(["False", "True"])[column]
+    fitted = TemperatureScaling().fit(logits, text)
+    assert fitted.score(Predictions.from_logits(logits, column)) == 0.75
+    assert fitted.score(Predictions.from_logits(logits, column == 1)) == 0.75
+    of_signs = TemperatureScaling().fit(logits, 2 * column - 1)  # of the classes -1 and 1
+    assert of_signs.score(Predictions.from_logits(logits, column)) == 0.75
+
+
+def test_numbers_that_may_be_columns_or_classes_are_refused():
+    logits, column = 2.0 * np.eye(3)[[0, 1, 2, 1] * 20], np.array([0, 1, 2, 2] * 20)
+    fitted = TemperatureScaling().fit(logits, column + 1)
+    rows = Predictions.from_logits(logits, np.maximum(column, 1))
+    with pytest.raises(LabelError, match="column numbers of rows without names"):
+        fitted.score(rows)
+
+
+def test_rows_of_one_class_have_an_accuracy():
+    logits, column = 2.0 * np.eye(3)[[0, 1, 2, 1] * 20], np.array([0, 1, 2, 2] * 20)
+    fitted = TemperatureScaling().fit(logits, column)
+    rows = Predictions.from_logits(logits, column).take(np.flatnonzero(column == 2))
+    assert fitted.score(rows) == fitted.score(logits[column == 2], column[column == 2]) == 0.5
+    with pytest.raises(LabelError, match="only one class, 2"):
+        fitted.fit(rows)

@@ -251,3 +251,15 @@ def test_class_weights_of_a_series_without_known_classes():
         focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=by_frequency)
     in_order = focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=pd.Series([0.2, 0.5, 0.3]))
     np.testing.assert_array_equal(in_order, focal(np.log([[0.2, 0.3, 0.5]]), 2.0, class_weight=[0.2, 0.5, 0.3]))
+
+
+def test_weights_that_torch_records_are_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(400, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    weights = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    fitted = FocalTemperatureScaling(class_weight=weights).fit(logits, labels)
+    fitted.save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    assert loaded.class_weight == [1.0, 2.0, 3.0]
+    np.testing.assert_array_equal(loaded.predict_proba(logits), fitted.predict_proba(logits))

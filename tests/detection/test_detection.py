@@ -400,3 +400,12 @@ def test_classes_of_detections_may_be_of_any_type_of_their_kind():
     for labels in (["cat", "dog"], np.array(["cat", "dog"], dtype=object), np.array([3, 5], dtype=np.uint8), [3, 5]):
         detections = Detections.of([0.9, 0.4], [True, False], labels=labels)
         assert repr(detections) == "Detections(2, 1 of true objects, 2 classes)"
+
+
+def test_masked_classes_and_images_are_missing():
+    masked = np.ma.array([1, 2], mask=[False, True])
+    with pytest.raises(LabelError, match=r"'labels' of Detections\.of must be a number for each detection"):
+        Detections.of([0.9, 0.8], [1, 0], labels=masked)
+    with pytest.raises(LabelError, match=r"'labels' of Detections\.of must be text for each detection"):
+        Detections.of([0.9, 0.8], [1, 0], labels=np.ma.array(["cat", "dog"], mask=[False, True]))
+    assert Detections.of([0.9, 0.8], [1, 0], images=masked).images.tolist() == [1, None]

@@ -17,11 +17,12 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from refocal import GroupCalibration, LogisticCalibration, TemperatureScaling, load
+from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
-from refocal.errors import FormatError, InputWarning, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, compare, evaluate, load_evaluation
 from refocal.evaluate.summary import group_table, group_verdict
 from refocal.export import to_onnx
@@ -532,3 +533,27 @@ def test_rows_of_one_possible_class_say_nothing_about_groups(method):
     np.testing.assert_array_equal(fitted.lines_["group"].slope, [1.0, 1.0])
     np.testing.assert_array_equal(fitted.lines_["group"].intercept, [0.0, 0.0])
     np.testing.assert_array_equal(fitted.predict_proba(logits, groups=groups), np.eye(2)[labels])
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([1, 2, 3], ["1", "missing", "3"]),
+        (np.array([1 / 3, 2.0, 3.0], np.float32), ["0.33333334", "missing", "3"]),
+        (["a", "b", "c"], ["a", "missing", "c"]),
+        ([True, False, False], ["True", "missing", "False"]),
+        (np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "M8[D]"), ["2026-01-01", "missing", "2026-01-03"]),
+    ],
+    ids=["integers", "float32", "text", "truths", "days"],
+)
+def test_masked_entries_are_missing_groups(values, names):
+    masked = np.ma.array(values, mask=[False, True, False])
+    assert as_groups(masked, 3, "f")["group"].tolist() == names
+    assert as_groups({"site": masked}, 3, "f")["site"].tolist() == names
+    with pytest.raises(DataError, match=r"'clusters' of f must be known of every row\. Got none in row 1"):
+        as_clusters(masked, 3, "f")
+
+
+@pytest.mark.parametrize("numbers", [torch.tensor([0.0, 1.0], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)])
+def test_tensors_of_any_kind_have_groups(numbers):
+    assert as_groups(numbers, 2, "f")["group"].tolist() == [str(int(number)) for number in numbers]

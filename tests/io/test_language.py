@@ -123,3 +123,9 @@ def test_answers_of_servers(tmp_path):
         (tmp_path / "a.jsonl").write_text(line)
         with pytest.raises(FormatError, match=message):
             read_token_log_p(tmp_path / "a.jsonl")
+
+
+def test_masked_tokens_are_refused():
+    padded = np.ma.array(np.log([[0.9, 0.8], [0.5, 0.1]]), mask=[[False, False], [False, True]])
+    with pytest.raises(DataError, match="'token_log_p' of answer_confidence must be an array without masked entries"):
+        answer_confidence(padded)

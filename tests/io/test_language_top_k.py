@@ -149,3 +149,12 @@ def test_a_temperature_found_within_the_best_classes_calibrates_all_of_them():
     np.testing.assert_allclose(top.predict_log_proba(calibrator), expected, atol=1e-3)
     with pytest.raises(ParameterError, match="fitted to all 100 classes, or a temperature fitted to"):
         top.predict_log_proba(VectorScaling(strength=1.0).fit(top.within()))
+
+
+def test_masked_log_probabilities_are_refused():
+    log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
+    masked = np.ma.array(log_p, mask=[[False, False], [False, True]])
+    with pytest.raises(DataError, match="'log_p' of TopK must be an array without masked entries"):
+        TopK(masked, indices, None, n_classes=4)
+    with pytest.raises(DataError, match="'label_log_p' of TopK must be an array without masked entries"):
+        TopK(log_p, indices, [3, 1], n_classes=4, label_log_p=masked[1])

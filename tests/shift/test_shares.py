@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binomtest
 
 from refocal import (
@@ -334,3 +335,15 @@ def test_old_files_must_say_the_shares(fitted):
     with pytest.raises(ParameterError, match="this calibrator does not know the class shares of its fit"):
         calibrator.adapt(logits)
     assert calibrator.adapt(logits, shares_of_fit=[0.4, 0.3, 0.3])[1].shares_of_fit == pytest.approx((0.4, 0.3, 0.3))
+
+
+@pytest.mark.parametrize("kind", ["plain", "half", "recorded"])
+def test_shares_may_be_a_tensor(kind):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 2))
+    calibrator = TemperatureScaling().fit(logits, rng.random(300) < 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])))
+    shares = torch.tensor([0.25, 0.75])
+    given = {"plain": shares, "half": shares.bfloat16(), "recorded": shares.requires_grad_()}[kind]
+    adapted, _ = adapt(calibrator, shares=given)
+    expected, _ = adapt(calibrator, shares=[0.25, 0.75])
+    np.testing.assert_array_equal(adapted.predict_proba(logits), expected.predict_proba(logits))

@@ -1,13 +1,17 @@
-"""Arguments of estimators: the axis of the classes, labels in a column, what may not stand beside rows."""
+"""Arguments of estimators: the axis of the classes, labels in a column, an array to fill, what rows exclude."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, namespace
-from refocal.errors import ParameterError, ShapeError, warn
+from refocal.errors import LabelError, ParameterError, ShapeError, warn
+
+if TYPE_CHECKING:
+    from refocal.rows import Predictions
 
 
 def classes_last(X: Array, class_axis: int, function: str) -> Array:
@@ -18,6 +22,14 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
+
+
+def filled(p: Array, out: NDArray[Any] | None) -> Array:
+    """`out` filled with the probabilities; the probabilities themselves if `out` is None."""
+    if out is None:
+        return p
+    out[...] = p
+    return out
 
 
 def refuse_class_axis(class_axis: int, function: str) -> None:
@@ -32,6 +44,13 @@ def refuse_beside(own: str, function: str, **given: Any) -> None:
     for argument, value in given.items():
         if value is not None:
             raise ParameterError(argument, function, expected=f"left out where {own}", got=type(value).__name__)
+
+
+def check_several_classes(rows: Predictions, function: str) -> None:
+    """Rows of a fit have labels of at least two classes."""
+    if int(rows.labels.min()) == int(rows.labels.max()):
+        got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
+        raise LabelError("y", function, expected="of at least two classes", got=got)
 
 
 def without_column_axis(labels: Any, scores: Any, kind: str) -> Any:

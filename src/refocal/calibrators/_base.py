@@ -30,7 +30,14 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
-from refocal.calibrators._arguments import classes_last, refuse_beside, refuse_class_axis, without_column_axis
+from refocal.calibrators._arguments import (
+    check_several_classes,
+    classes_last,
+    filled,
+    refuse_beside,
+    refuse_class_axis,
+    without_column_axis,
+)
 from refocal.calibrators.class_order import labels_of, named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
@@ -212,7 +219,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if groups is not None and not X.groups:
                 X = X.with_groups(groups)
                 groups = None
-            return self._block(self._own_rows(X, y, sample_weight, groups, function), function)
+            own_rows = self._own_rows(X, y, sample_weight, groups, function)
+            check_several_classes(own_rows, function)
+            return self._block(own_rows, function)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of_fit
@@ -251,9 +260,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_kind(rows.input, function)
         if len(rows) == 0:
             raise ShapeError("X", function, expected="of at least one row", got="none")
-        if int(rows.labels.min()) == int(rows.labels.max()):
-            got = f"only one class, {rows.classes[rows.labels[0]].item()!r}"
-            raise LabelError("y", function, expected="of at least two classes", got=got)
         return rows.in_columns()
 
     def _block(self, rows: Predictions, function: str) -> Block:
@@ -354,13 +360,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return adapt(self, X, **options)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The share of rows whose class is predicted; labels are read as in a fit, Predictions have their own."""
+        """The share of rows whose class is predicted; labels are read as in a fit, Predictions have their own.
+
+        Rows of Predictions without names are of the classes of the calibrator in its order.
+        """
+        check_is_fitted(self)
         function = f"{type(self).__name__}.score"
         if not isinstance(X, Predictions):
-            check_is_fitted(self)
             return float(super().score(X, self._as_classes(y, function), sample_weight))
         refuse_beside("X are Predictions, which have their own", function, y=y, sample_weight=sample_weight)
-        check_is_fitted(self)
         predicted = to_numpy(self.predict(X))  # refuses rows of other classes before their labels are looked at
         return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
 
@@ -573,14 +581,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def as_plain_number(value: Any) -> Any:
     """A number of NumPy as one of Python; arrays stay as they are."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def filled(p: Array, out: NDArray[Any] | None) -> Array:
-    """`out` filled with the probabilities; the probabilities themselves if `out` is None."""
-    if out is None:
-        return p
-    out[...] = p
-    return out
 
 
 def _of_chunk(calibrator: Calibrator, method: Callable[[Any], Array], chunk: NDArray[Any]) -> Array:

@@ -34,6 +34,7 @@ from refocal._arrays import (
     Vector,
     as_floating,
     in_library_of,
+    masked_error,
     namespace,
     to_numpy,
 )
@@ -120,6 +121,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         estimator = self._estimator()
         calibrator = self._new_calibrator()
         is_fitted = self._is_fitted(estimator)
+        if np.ma.is_masked(y):
+            raise masked_error(y, "y", f"{NAME}.fit")
         check_classification_targets(y)
         X, y = indexable(X, y)
         rows = checked_rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)

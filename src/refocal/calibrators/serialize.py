@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 import refocal
+from refocal._arrays import to_numpy
 from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
 from refocal._plugins import load_plugins
@@ -191,7 +192,7 @@ def to_plain(value: Any) -> Any:
         return value.name
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
-    numbers = np.asarray(value)
+    numbers = np.asarray(to_numpy(value))
     # A float32 is written with just enough digits to identify it.
     return (numbers.astype(str) if numbers.dtype == np.float32 else numbers).astype(np.float64).tolist()
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Vector, as_array, to_numpy
+from refocal._groups import as_column
 from refocal._validation import check_finite, check_integer, check_one_column, check_option, check_shape, whole_numbers
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
@@ -65,7 +66,7 @@ class Detections:
             "labels": None if labels is None else read_classes(labels, "labels", name),
             "boxes": None if boxes is None else read_boxes(boxes, "boxes", name),
             "iou": None if iou is None else between_0_and_1(iou, "iou", name),
-            "images": None if images is None else np.asarray(images),
+            "images": None if images is None else as_column(images),
             "image_sizes": None if image_sizes is None else check_finite(image_sizes, "image_sizes", name),
         }
         for argument, column in columns.items():
@@ -136,7 +137,7 @@ def check_detections(detections: Any, function: str, needed: Mapping[str, str], 
 def read_classes(values: Any, argument: str, function: str) -> NDArray[Any]:
     """The class of each detection: text for all of them, or a number for all."""
     # NumPy would make text of None and of numbers that stand beside text in a list.
-    column = np.array(values, dtype=object) if isinstance(values, (list, tuple)) else np.asarray(values)
+    column = np.array(values, dtype=object) if isinstance(values, (list, tuple)) else as_column(values)
     if column.ndim != 1:
         return column  # an error of its shape
     classes = column.tolist()

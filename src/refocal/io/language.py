@@ -88,13 +88,15 @@ class TopK:
     ) -> None:
         check_option(tail, ("power law", "uniform"), "tail", NAME)
         self.tail = tail
-        self.log_p = np.asarray(to_numpy(log_p), dtype=np.float64)
+        self.log_p = np.asarray(to_numpy(as_array(log_p, "log_p", NAME)), dtype=np.float64)
         self.indices: Indices = to_numpy(whole_numbers(as_array(indices, "indices", NAME), "indices", NAME))
         self.labels: Indices | None = None
         if labels is not None:
             self.labels = to_numpy(whole_numbers(as_array(labels, "labels", NAME), "labels", NAME))
         self.n_classes = check_integer(n_classes, "n_classes", NAME, least=2)
-        self.label_log_p = None if label_log_p is None else np.asarray(to_numpy(label_log_p), dtype=np.float64)
+        self.label_log_p: Vector | None = None
+        if label_log_p is not None:
+            self.label_log_p = np.asarray(to_numpy(as_array(label_log_p, "label_log_p", NAME)), dtype=np.float64)
         if self.log_p.ndim != 2 or not 1 <= self.log_p.shape[1] < self.n_classes:
             expected = f"of shape (N, k) with k from 1 to {self.n_classes - 1}"
             raise ShapeError("log_p", NAME, expected=expected, got=f"shape {self.log_p.shape}")
@@ -276,7 +278,8 @@ def answer_confidence(token_log_p: Iterable[Any], kind: str = "product") -> Vect
     confidences = ("product", "mean", "least")
     check_option(kind, confidences, "kind", "answer_confidence")
     reduce: Any = {"product": np.sum, "mean": np.mean, "least": np.min}[kind]
-    answers = [np.asarray(to_numpy(row), dtype=np.float64) for row in token_log_p]
+    rows = [as_array(row, "token_log_p", "answer_confidence") for row in token_log_p]
+    answers = [np.asarray(to_numpy(row), dtype=np.float64) for row in rows]
     for i, row in enumerate(answers):
         if row.ndim != 1 or len(row) == 0 or not (row <= 1e-3).all():
             expected = "one or more logarithms of probabilities for each answer"

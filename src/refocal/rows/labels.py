@@ -572,7 +572,8 @@ def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, functi
     >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
     [0.7, 0.3]
     """
-    has_index = getattr(values, "ndim", 0) == 1 and hasattr(values, "index")
+    # A tensor has a method of this name.
+    has_index = getattr(values, "ndim", 0) == 1 and not callable(getattr(values, "index", len))
     if not has_index and not isinstance(values, Mapping):
         return values
     keys = [*(values.index if has_index else values)]

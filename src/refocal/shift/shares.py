@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Matrix, Vector
+from refocal._arrays import Matrix, Vector, to_numpy
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import labels_of, named_classes
@@ -35,12 +35,7 @@ from refocal.shift.likelihood import (
     share_evidence,
 )
 from refocal.shift.performance import Belief, Performance, excess_of_slope, performance_of, table_of_costs
-from refocal.shift.rows import (
-    check_changeable,
-    followed_by,
-    log_probabilities,
-    weight_of_unlabelled,
-)
+from refocal.shift.rows import check_changeable, followed_by, log_probabilities, weight_of_unlabelled
 
 
 @dataclass(frozen=True)
@@ -410,7 +405,7 @@ def _positive(means: Vector, n_rows: float) -> Vector:
 def _as_shares(given: Any, argument: str, calibrator: Calibrator, function: str) -> Vector:
     """Shares of all classes, positive and of sum 1; a mapping or a Series has them by class."""
     names = named_classes(calibrator) or [str(name) for name in calibrator.classes_]
-    shares = np.asarray(in_order_of_classes(given, names, argument, function), dtype=np.float64)
+    shares = np.asarray(to_numpy(in_order_of_classes(given, names, argument, function)), dtype=np.float64)
     if shares.shape != (len(names),):
         raise ParameterError(argument, function, expected=f"{len(names)} numbers", got=f"shape {shares.shape}")
     if not np.all(shares > 0.0) or abs(float(shares.sum()) - 1.0) > 1e-3:

@@ -207,7 +207,7 @@ class Table(Contents):
             else:  # several that are passed on are among the columns that are kept
                 labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
-            groups = {name: self._group(exact(batch[name])) for name in query.groups}
+            groups = {name: self._group(name, exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
             n_lost = self.n_lost - counted
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
@@ -220,9 +220,19 @@ class Table(Contents):
         first = [name for name in self.columns.names if name in {*classes}]
         return own != first
 
-    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """A column of groups as it is; of text that has no types, numbers as such."""
-        return cells
+    def _group(self, name: str, cells: NDArray[Any]) -> NDArray[Any]:
+        """A column of groups; of one without types, numbers and truths are as a table with types has them.
+
+        So 30.0 and 30 are one group, and true and True.
+        """
+        if self._has_types(name):
+            return cells
+        distinct = {cell: _as_typed(cell) for cell in set(cells.tolist())}
+        return objects([distinct[cell] for cell in cells.tolist()])
+
+    def _has_types(self, name: str) -> bool:
+        """Whether the cells of a column have types, and are not all text, as those of CSV and of folders are."""
+        return name not in self.partitions
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Refuse a file that lacks a column of the first one, or has a class more."""
@@ -409,6 +419,22 @@ def number(cell: Any) -> float:
         return number_of_text(cell) if isinstance(cell, str) else float(cell)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _as_typed(cell: Any) -> Any:
+    """A cell of text as a table with types has it: truths, and decimals as numbers; whole numbers, as ids, as text.
+
+    Decimals that are not written as numbers are keep their text too, such as version 2.10, which is not 2.1.
+
+    >>> _as_typed("30.0"), _as_typed("30"), _as_typed("2.10"), _as_typed("true"), _as_typed("west")
+    (30.0, '30', '2.10', True, 'west')
+    """
+    if not isinstance(cell, str):
+        return cell
+    if cell.lower() in ("true", "false"):
+        return cell.lower() == "true"
+    is_decimal = "." in cell and str(number(cell)) == cell
+    return number(cell) if is_decimal else cell
 
 
 def _without_truths(column: Any) -> Any:

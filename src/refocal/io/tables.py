@@ -86,10 +86,8 @@ class TextTable(Table):
             raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")
         return names, set()
 
-    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """Cells that are numbers as numbers, as a table with types has them: 30.0 and 30 are one group."""
-        distinct = {cell: _as_typed(cell) for cell in set(cells.tolist())}
-        return objects([distinct[cell] for cell in cells.tolist()])
+    def _has_types(self, name: str) -> bool:
+        return False
 
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
@@ -153,15 +151,6 @@ class TextTable(Table):
 def _bytes_of_a_block() -> int:
     """How much text is worked on at a time: parsed, it takes several times its size."""
     return max(1, block_entries() // 8)
-
-
-def _as_typed(cell: Any) -> Any:
-    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text.
-
-    So do decimals that are not written as numbers are, such as version 2.10, which is not 2.1.
-    """
-    is_decimal = isinstance(cell, str) and "." in cell and str(number(cell)) == cell
-    return number(cell) if is_decimal else cell
 
 
 class JsonTable(Table):

@@ -235,7 +235,7 @@ class Table(Contents):
         return name not in self.partitions
 
     def _check(self, wanted: Sequence[str]) -> None:
-        """Refuse a file that lacks a column of the first one, or has a class more."""
+        """Refuse a file that lacks a column of the first one, or has a class more, or one more that is passed on."""
         columns = self.columns
         expected = {*self.columns.names}
         if missing := sorted({*wanted} - {*self.names}):
@@ -243,14 +243,19 @@ class Table(Contents):
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
         prefix = columns.classes[0][: shared_beginning(columns.classes)] if columns.classes else ""
         others = [name for name in self.names if name not in expected]
-        is_chosen = self.query.values is not None or self.query.classes is not None or columns.nested
         if prefix:
             extra = [name for name in others if name.startswith(prefix)]
         else:
-            extra = [] if is_chosen else self._like_scores(others)
+            extra = [] if self._says_classes() else self._like_scores(others)
         if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
+        if others and self.query.keeping:
+            raise FormatError(f"{self.where}: has a column {others[0]!r}, which the first file lacks; add it there.")
+
+    def _says_classes(self) -> bool:
+        """Whether a caller, a calibrator or a column of lists says which columns are classes."""
+        return self.query.values is not None or self.query.classes is not None or self.columns.nested
 
     def _like_scores(self, names: Sequence[str]) -> list[str]:
         """Those of some columns that may hold scores of a class."""

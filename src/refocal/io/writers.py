@@ -275,7 +275,8 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
         if ending == ".npy":
             np.save(out, next(iter(arrays.values())))
         else:
-            np.savez(out, **{name: _texts(x) if x.dtype == object else x for name, x in arrays.items()})
+            plain: dict[str, Any] = {name: _texts(x) if x.dtype == object else x for name, x in arrays.items()}
+            np.savez(out, **plain)
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from refocal.errors import DataError, ParameterError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.forensics import training_loss
 from refocal.io import Predictions
 from refocal.maps import inverse_focal
@@ -136,6 +137,20 @@ def test_the_gap_is_that_of_the_loss_and_of_fitting():
     assert abs(gap.by_fitting.value) < 0.02
     sharpened = loss.explain(labels, 2.0 * logits)
     assert sharpened.by_fitting.low > 0.02
+
+
+def test_class_weights_are_those_of_the_columns_that_are_called_alike():
+    labels, logits = trained(2.0, weight=[0.3, 1.0, 1.7])
+    names = np.array(["cat", "dog", "emu"])
+    frame = pd.DataFrame(logits, columns=names)
+    loss = training_loss(names[labels], frame, class_weight="fit", n_resamples=20)
+    gap = loss.explain(names[labels], frame)
+    turned = frame[names[::-1]]
+    assert loss.explain(names[labels], turned).by_fitting.value == pytest.approx(gap.by_fitting.value)
+    assert loss.explain(Predictions.from_logits(turned, names[labels])).by_loss.value == pytest.approx(gap.by_loss.value)
+    assert loss.explain(labels, logits).by_fitting.value == pytest.approx(gap.by_fitting.value)
+    with pytest.raises(ShapeError, match="the same in both: cat, dog, emu"):
+        loss.explain(labels, frame.rename(columns={"cat": "cow"}))
 
 
 def test_what_is_wrong_is_named():

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from refocal import GroupCalibration
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.io import Predictions, split
-from refocal.metrics import mean_bias
+from refocal.metrics import Interval, mean_bias
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.report.page import render
-from refocal.segments import Condition, find_segments
+from refocal.segments import Condition, FoundSegments, Segment, find_segments
 
 
 def draw(n=12_000, factor=2.0, seed=0):
@@ -131,6 +131,18 @@ def test_conditions_hold_where_they_say():
     assert Condition("age", low=25.0).holds(age).tolist() == [False, True, True, False]
     assert str(Condition("age", low=25.0)) == "age ≥ 25"
     assert Condition("region", value="missing").holds(np.array(["north", ""])).tolist() == [False, True]
+
+
+def test_new_rows_have_features_of_the_kind_of_those_that_were_searched():
+    """Numbers stay numbers, and text that only looks like numbers in the new rows stays text."""
+    difference = Interval(-0.1, -0.2, -0.05, 0.95, 0.1, 0.0, 0)
+    conditions = [Condition("store", value="007")], [Condition("age", high=25.0)]
+    found = FoundSegments([Segment(each, 5, 0.1, 0.2, difference) for each in conditions], 2, 5, 5, 0.95, [])
+    groups = found.groups({"store": ["007", "012", "7"], "age": ["30", "20", ""]})
+    assert groups.tolist() == ["store = 007", "age < 25", "rest"]
+    message = "The 'features' of FoundSegments.groups must be numbers in 'age'. Got 'unknown' instead."
+    with pytest.raises(DataError, match=message):
+        found.groups({"store": ["A1", "007"], "age": ["20", "unknown"]})
 
 
 def test_group_calibration_takes_them():

@@ -34,14 +34,23 @@ def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
     >>> as_groups(["a", "b"], 2, "f")
     {'group': array(['a', 'b'], dtype='<U1')}
     """
+    return {name: _names(column, name, n_rows, function) for name, column in columns_of_groups(groups).items()}
+
+
+def columns_of_groups(groups: Any) -> dict[str, Any]:
+    """Columns of groups as they are, by their names; none of None.
+
+    >>> columns_of_groups({"region": ["north"]}), columns_of_groups(["north"])
+    ({'region': ['north']}, {'group': ['north']})
+    """
     if groups is None:
         return {}
     columns = columns_of_table(groups)
-    if columns is None:
-        # A Series may have a name; that of a Dask array is one of Dask's own.
-        name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
-        columns = {str(name or UNNAMED): groups}
-    return {name: _names(column, name, n_rows, function) for name, column in columns.items()}
+    if columns is not None:
+        return columns
+    # A Series may have a name; that of a Dask array is one of Dask's own.
+    name = getattr(groups, "name", None) if hasattr(groups, "to_frame") else None
+    return {str(name or UNNAMED): groups}
 
 
 def columns_of_table(table: Any) -> dict[str, Any] | None:
@@ -135,15 +144,16 @@ def _without_time_of_day(text: str) -> str:
 
     >>> [_without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
     ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
-    >>> _without_time_of_day("2026-01-02 00:00:00+01:00"), _without_time_of_day("2026-01-02T08:00:00.000Z")
+    >>> _without_time_of_day("2026-01-02 00:00:00+0100"), _without_time_of_day("2026-01-02T08:00:00.000Z")
     ('2026-01-02T00:00:00+01:00', '2026-01-02T08:00:00+00:00')
     """
-    time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?(Z|[+-]\d\d:\d\d)?")
+    time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?(Z|[+-]\d\d:?\d\d)?")
     time = time_of_day.fullmatch(text)
     if time is None:
         return text
     day, clock, fraction, offset = time.groups()
     fraction = (fraction or "").rstrip("0").rstrip(".")
     if offset is not None:
-        return f"{day}T{clock}{fraction}{offset.replace('Z', '+00:00')}"
+        # Arrow writes an offset as +0100.
+        return f"{day}T{clock}{fraction}" + ("+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}")
     return day if clock == "00:00:00" and not fraction else f"{day}T{clock}{fraction}"

@@ -78,6 +78,8 @@ class TrainingLoss:
     """The number of training rows that pull towards smaller logits: those that γ rests on."""
     reason: str
     """Why γ cannot be told; empty where it can."""
+    class_names: tuple[str, ...] | None = None
+    """The names of the columns of the training rows; None where they had none."""
 
     def explain(self, y_true: Any, logits: Any = None) -> ConfidenceGap:
         """How much of the gap between confidence and accuracy of new rows the loss explains.
@@ -95,7 +97,7 @@ class TrainingLoss:
         """
         if self.gamma is None:
             raise DataError("gamma", "TrainingLoss.explain", expected="an estimate", got=f"none: {self.reason}")
-        rows, numbers = _rows_of(y_true, logits, "TrainingLoss.explain")
+        rows, numbers = _rows_of(y_true, logits, "TrainingLoss.explain", self.class_names)
         log_q = np.asarray(log_softmax(numbers))
         log_p = np.asarray(focal(numbers, self.gamma.value, class_weight=self.class_weight))
         before = np.exp(log_q.max(axis=1))
@@ -193,7 +195,7 @@ def training_loss(
     if class_weight is None:
         return TrainingLoss(interval, None, None, n_wrong, "")
     ends = np.quantile([pull.class_weight(gamma, weight * count) for count in counts], tails, axis=0)
-    return TrainingLoss(interval, of_class, (ends[0], ends[1]), n_wrong, "")
+    return TrainingLoss(interval, of_class, (ends[0], ends[1]), n_wrong, "", rows.class_names)
 
 
 @dataclass(frozen=True)
@@ -272,14 +274,17 @@ def _root(moments: NDArray[np.float64]) -> Vector:
     return np.where(has_rise, root, without)
 
 
-def _rows_of(y_true: Any, logits: Any, function: str) -> tuple[Predictions, NDArray[np.float64]]:
-    """Checked rows and their logits in double precision."""
+def _rows_of(
+    y_true: Any, logits: Any, function: str, class_names: tuple[str, ...] | None = None
+) -> tuple[Predictions, NDArray[np.float64]]:
+    """Checked rows, with columns that have names in the order of `class_names`, and their logits in double precision."""
     rows = y_true
     if isinstance(y_true, Predictions):
         check_alone(y_true, function, logits=logits)
     else:
         names = Arguments("logits", "y_true", "sample_weight")
         rows = read_rows(logits, y_true, "logits", names=names, function=function)
+    rows = rows.in_order_of(class_names)
     return rows, to_numpy(as_floating(rows.logits, "logits", function)[0]).astype(np.float64)
 
 

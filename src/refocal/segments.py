@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, Matrix, Vector
 from refocal._groups import MISSING, names_of_column
 from refocal._validation import check_integer, number_of_text
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
@@ -67,9 +67,9 @@ class Condition:
     def holds(self, column: NDArray[Any]) -> Flags:
         """Which values of the feature it holds for; a missing number is in no range."""
         if self.value is not None:
-            names = names_of_column(column, self.feature, len(column), "features", "Condition.holds")
+            names = _column(column, self.feature, None, "Condition.holds", is_number=False)
             return np.asarray(names == self.value)
-        numbers = np.asarray(column, dtype=np.float64)
+        numbers: NDArray[np.float64] = _column(column, self.feature, None, "Condition.holds", is_number=True)
         inside = ~np.isnan(numbers)
         if self.low is not None:
             inside &= numbers >= self.low
@@ -152,7 +152,9 @@ class FoundSegments:
 
     def groups(self, features: Any) -> NDArray[np.str_]:
         """The first segment of each row, or "rest": groups that `GroupCalibration` can be fitted on."""
-        columns = as_features(features, None, "FoundSegments.groups")
+        conditions = [condition for segment in self.segments for condition in segment.conditions]
+        are_numbers = {condition.feature: condition.value is None for condition in conditions}
+        columns = as_features(features, None, "FoundSegments.groups", are_numbers)
         lengths = {len(column) for column in columns.values()}
         names = np.full(lengths.pop() if lengths else 0, "rest", dtype=object)
         for segment in reversed(self.segments):
@@ -249,8 +251,13 @@ def _is_off(segment: Segment) -> bool:
     return not segment.difference.low <= 0.0 <= segment.difference.high
 
 
-def as_features(features: Any, n_rows: int | None, function: str) -> dict[str, NDArray[Any]]:
-    """The columns of features by their names, as arrays of numbers or of text."""
+def as_features(
+    features: Any, n_rows: int | None, function: str, are_numbers: Mapping[str, bool] | None = None
+) -> dict[str, NDArray[Any]]:
+    """The columns of features by their names, as arrays of numbers or of text.
+
+    `are_numbers` says which, of features that are known; those of others tell by themselves.
+    """
     is_table = isinstance(features, Mapping) or hasattr(features, "columns")
     if not is_table:
         expected = "a data frame or a mapping of names to columns"
@@ -258,27 +265,35 @@ def as_features(features: Any, n_rows: int | None, function: str) -> dict[str, N
     columns = {str(name): features[name] for name in getattr(features, "columns", features)}
     if not columns:
         raise ParameterError("features", function, expected="of at least one column", got="none")
-    return {name: _column(column, name, n_rows, function) for name, column in columns.items()}
+    known = are_numbers or {}
+    return {name: _column(column, name, n_rows, function, known.get(name)) for name, column in columns.items()}
 
 
-def _column(column: Any, name: str, n_rows: int | None, function: str) -> NDArray[Any]:
-    """One feature: numbers as float64, with NaN where they are missing, and all else as text."""
+def _column(column: Any, name: str, n_rows: int | None, function: str, is_number: bool | None = None) -> NDArray[Any]:
+    """One feature: numbers as float64, with NaN where they are missing, and all else as text.
+
+    `is_number` says which it is, where that is known: codes such as 007 may be all that some rows of a text have.
+    """
     values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else np.asarray(column)
     length = len(values) if n_rows is None else n_rows
     if values.shape != (length,):
         expected = f"of shape {(length,)} in every column, one value for each row"
         raise ShapeError("features", function, expected=expected, got=f"shape {values.shape} in {name!r}")
-    if values.dtype.kind in "iuf":
+    if values.dtype.kind in "iuf" and is_number is not False:
         return values.astype(np.float64)
     names = names_of_column(values, name, length, "features", function)
-    if values.dtype.kind in "bmM":
+    if is_number is False or (is_number is None and values.dtype.kind in "bmM"):
         return names
     # Columns of objects, and of text from a file, may hold numbers.
     distinct, place = np.unique(names, return_inverse=True)
-    try:
-        numbers = np.array([math.nan if text == MISSING else number_of_text(text) for text in distinct.tolist()])
-    except ValueError:
-        return names
+    numbers = np.empty(len(distinct))
+    for i, text in enumerate(distinct.tolist()):
+        try:
+            numbers[i] = math.nan if text == MISSING else number_of_text(text)
+        except ValueError:
+            if is_number is None:
+                return names
+            raise DataError("features", function, expected=f"numbers in {name!r}", got=repr(text)) from None
     return np.asarray(numbers[place])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from refocal import AutoCalibration, LogisticCalibration, MultiLabelCalibration, TemperatureScaling, load
@@ -35,11 +36,12 @@ def test_the_means_of_probabilities_are_in_the_report_and_in_files(tmp_path):
         assert load(tmp_path / "c.json").fit_report_["mean_probabilities"] == noted
 
 
-def test_of_two_classes_the_slope_of_labels_is_noted():
+@pytest.mark.parametrize("slope", [0.9, 0.2, -0.4])
+def test_of_two_classes_the_slope_of_labels_is_noted(slope):
     """Against an unpenalised logistic regression of the labels on the calibrator's log-odds."""
     rng = np.random.default_rng(2)
-    log_odds = rng.normal(0.0, 1.5, 3000)
-    labels = (rng.random(3000) < 1.0 / (1.0 + np.exp(-0.9 * log_odds))).astype(int)
+    log_odds = rng.normal(0.0, 1.5 / abs(slope), 3000)
+    labels = (rng.random(3000) < 1.0 / (1.0 + np.exp(-slope * log_odds))).astype(int)
     logits = np.stack([np.zeros(3000), log_odds], axis=1)
     noted = mean_probabilities(Chain(), Block(logits, labels))
     reference = LogisticRegression(C=np.inf).fit(log_odds[:, None], labels)
@@ -47,6 +49,20 @@ def test_of_two_classes_the_slope_of_labels_is_noted():
     # A fit of slope and intercept leaves none but what its weak prior does.
     fitted = LogisticCalibration().fit(logits, labels)
     assert fitted.fit_report_["mean_probabilities"]["slope"] == pytest.approx(1.0, abs=5e-3)
+
+
+def test_labels_that_probabilities_separate_have_a_slope_too():
+    """Likelihood has no maximum then; the prior of one row has."""
+    logits = np.stack([np.zeros(20), np.linspace(-5.0, 5.0, 20)], axis=1)
+    labels = (logits[:, 1] > 0.0).astype(int)
+
+    def minus_log_posterior(x):
+        eta = logits[:, 1] * x[1] + x[0]
+        return np.sum(np.logaddexp(0.0, eta) - labels * eta) + 0.5 * (x[0] ** 2 + (x[1] - 1.0) ** 2)
+
+    best = minimize(minus_log_posterior, [0.0, 1.0], tol=1e-10).x
+    assert best[1] > 1.2
+    assert mean_probabilities(Chain(), Block(logits, labels))["slope"] == pytest.approx(best[1], abs=1e-4)
 
 
 def test_of_many_rows_every_so_many_are_taken():

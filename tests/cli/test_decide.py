@@ -45,6 +45,17 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     assert written.id.tolist() == list(range(500))
 
 
+@pytest.mark.parametrize("more", [[], ["--positive-label", "0"]])
+def test_rows_of_weight_0_have_no_decision_without_labels_either(refocal, table, folder, more):
+    weight = np.arange(500) % 4
+    table[["p"]].assign(w=weight, id=np.arange(500)).to_csv("new.csv", index=False)
+    costs = ("--false-positive", "1", "--false-negative", "4", "--weights", "w", *more, "-o", "d.csv")
+    code, out, _ = refocal("decide", "new.csv", "--probability-column", "p", *costs, "--json")
+    found = json.loads(out)
+    assert (code, found["rows"], found["rows_left_out"]) == (0, 375, 125)
+    assert pd.read_csv("d.csv").id.tolist() == np.flatnonzero(weight > 0).tolist()
+
+
 def test_an_action_of_the_same_cost_for_all_classes_has_no_warning_in_groups(refocal, table, folder):
     table.assign(region=np.where(table.index % 2, "north", "south")).to_csv("rows.csv", index=False)
     code, out, err = refocal("decide", "rows.csv", "--costs", "0,1,0.3;4,0,0.3", "--groups", "region", "--json")

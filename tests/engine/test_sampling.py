@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refocal import AutoCalibration
+from refocal import AutoCalibration, TemperatureScaling
 from refocal.engine import Block, sampling
 from refocal.io import blocks
 from refocal.metrics import log_loss
@@ -192,3 +192,22 @@ def test_counters_miss_no_frequent_row_however_they_are_merged():
         lost = 400 - merged.counts[np.searchsorted(merged.keys, np.arange(5, dtype=np.uint64))]
         assert np.all(lost >= 0)
         assert np.all(lost <= len(keys) / 31)
+
+
+@pytest.mark.parametrize("weighted_first", [False, True])
+def test_a_block_without_weights_beside_one_with_weights_has_weights_of_one(weighted_first):
+    """In samples, which say how objectives other than the log-loss are minimised."""
+    logits, labels = rows_with_a_crowd(2_000)
+    weight = np.random.default_rng(7).random(1_200) * 20.0
+    parts = [(logits[:800], labels[:800]), (logits[800:], labels[800:], weight)]
+    with_ones = [(*parts[0], np.ones(800)), parts[1]]
+    order = slice(None, None, -1 if weighted_first else 1)
+    found, expected = (
+        TemperatureScaling(objective="ece").fit(blocks(given[order])).temperature_ for given in (parts, with_ones)
+    )
+    assert found == expected
+    weights = []
+    for given in (parts, with_ones):
+        dataset = blocks(given[order])
+        weights.append(dataset.look(lambda block: block.weights, 500))
+    np.testing.assert_array_equal(*weights)

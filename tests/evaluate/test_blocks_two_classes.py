@@ -171,6 +171,23 @@ def test_groups_of_rows_that_are_left_out_are_left_out_too():
         assert row.n == np.sum(member & (y >= 0))
 
 
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ((0, 1), r"in the columns of the first block \(region\) in every block. Got none in block 1"),
+        ((1, 0), r"in the columns of the first block \(none\) in every block. Got region in block 1"),
+    ],
+)
+def test_blocks_of_which_some_have_no_groups_are_refused(order, words):
+    p, y, _ = rows(400)
+    parts = [(p[:200], y[:200], None, {"region": ["north", "south"] * 100}), (p[200:], y[200:])]
+    with pytest.raises(DataError, match=f"^The 'groups' of blocks must be {words}"):
+        evaluate(blocks([parts[i] for i in order], input="probabilities"), {})
+    empty = (p[:0], y[:0])
+    found = evaluate(blocks([parts[0], empty], input="probabilities"), {}).before.groups
+    assert [(row.name, row.n) for row in found] == [("north", 100), ("south", 100)]
+
+
 def test_more_groups_than_can_be_shown_are_refused():
     p, y, _, _ = grouped(3000)
     parts = as_blocks(p, y, None, {"id": np.arange(3000)})

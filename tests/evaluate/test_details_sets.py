@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from refocal import PredictionSets
+from refocal.errors import InputWarning
 from refocal.evaluate import evaluate, load_evaluation
 from refocal.evaluate.summary import set_table, set_verdict
 from refocal.io import Predictions
@@ -37,6 +38,26 @@ def test_the_coverage_is_that_of_the_metric(conditional):
     else:
         assert "90 % of the rows of each group were asked for" in said
         assert "Significantly below" not in said
+
+
+def test_sets_by_group_take_those_of_the_rows_whichever_groups_are_measured():
+    fitted = PredictionSets(conditional="group").fit(draw(1500, 0))
+    test = draw(1000, 1)
+    size = np.where(np.random.default_rng(2).random(1000) < 0.5, "island", "land")
+    found = evaluate(test, {"sets": fitted}, chosen="sets", n_resamples=5, groups={"size": size}).after.sets
+    assert found == set_coverage(test.labels, fitted.predict_set(test), groups={"size": size})
+
+
+@pytest.mark.parametrize("groups", [{}, {"size": ["s"] * 300, "age": ["a"] * 300}])
+def test_sets_by_group_of_rows_without_these_groups_are_not_measured(groups):
+    fitted = PredictionSets(conditional="group").fit(draw(1500, 0))
+    test = draw(300, 1)
+    plain = Predictions.from_logits(test.values, test.labels, class_names=test.class_names).with_groups(groups)
+    with pytest.warns(InputWarning, match="with groups of 'region', which the rows lack; it is measured without them"):
+        found = evaluate(plain, {"sets": fitted}, chosen="sets", n_resamples=5)
+    assert found.after.sets is None
+    assert set_verdict(found) == ""
+    assert np.isfinite(found.after.measures["log_loss"].value)
 
 
 def test_columns_in_another_order_have_the_same_coverage():

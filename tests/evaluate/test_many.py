@@ -62,6 +62,16 @@ def test_the_metrics_of_a_run_are_those_of_compare(runs, found):
             assert found.runs[3].values[metric][method] == pytest.approx(expected, rel=1e-12)
 
 
+def test_column_numbers_that_may_be_meant_as_classes_are_refused():
+    """As `evaluate` refuses them: a label 1 of the classes 1, 2, 3 is the first class, and the second column."""
+    validation, test = make_rows(300, 0), make_rows(300, 1)
+    named = Predictions.from_logits(validation.values, validation.labels + 1, class_names=[1, 2, 3])
+    low = test.take(test.labels < 2)
+    counted = Predictions.from_logits(low.values, low.labels + 1)
+    with pytest.raises(ParameterError, match=r"ts: .* 'labels' of compare_many must be read with the calibrator's"):
+        compare_many([Run(named, counted)], ["ts"], metrics=["accuracy"])
+
+
 def test_means_and_deviations_are_those_over_seeds(runs, found):
     losses = {}
     for run in runs:

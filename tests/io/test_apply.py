@@ -11,8 +11,8 @@ import pytest
 
 from helpers import draw_logits
 from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling
-from refocal.errors import ParameterError
-from refocal.io import apply, read, read_multilabel
+from refocal.errors import FormatError, ParameterError
+from refocal.io import Predictions, apply, read, read_multilabel
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
@@ -76,6 +76,29 @@ def test_a_set_in_a_cell_is_unambiguous_whatever_the_classes_are_called(tmp_path
     assert len({tuple(each) for each in sets}) == len({*cells})
 
 
+@pytest.mark.parametrize(("labels", "positive"), [([0, 1], 0), ([1, 2], 1), (["no", "yes"], "no")])
+def test_sets_of_one_number_per_row_hold_the_classes_that_are_called_so(tmp_path, labels, positive):
+    logits, column = draw_logits(400, 2, 1)
+    p = 1.0 / (1.0 + np.exp(logits[:, 0] - logits[:, 1]))
+    options = {"class_names": labels, "positive_label": positive}
+    rows = Predictions.from_probabilities(np.column_stack([1.0 - p, p]), np.array(labels)[column], **options)
+    fitted = PredictionSets(input="probabilities", coverage=0.8).fit(rows)
+    pd.DataFrame({"p": [0.99, 0.01]}).to_csv(tmp_path / "p.csv", index=False)
+    apply(fitted, tmp_path / "p.csv", tmp_path / "out.csv")
+    written = pd.read_csv(tmp_path / "out.csv", dtype=str)["set"].tolist()
+    sets = fitted.predict_set([0.99, 0.01])
+    assert written == [";".join(str(name) for name in fitted.classes_[held]) for held in sets]
+    assert written[0] == str(positive)
+
+
+def test_one_number_about_the_other_class_of_an_array_is_refused(tmp_path):
+    logits, column = draw_logits(400, 2, 1)
+    fitted = TemperatureScaling().fit(logits, np.array(["no", "yes"])[column])
+    np.savez(tmp_path / "one.npz", logits=logits[:, 1] - logits[:, 0], class_names=["yes", "no"])
+    with pytest.raises(FormatError, match=r"the numbers are about 'no'.*; the calibrator takes those about 'yes'"):
+        apply(fitted, tmp_path / "one.npz", tmp_path / "out.npy")
+
+
 def test_a_file_of_no_known_ending_is_no_output(tmp_path):
     calibrator = TemperatureScaling().fit(*draw_logits(300, 3))
     np.savez(tmp_path / "rows.npz", logits=np.eye(3))
@@ -85,3 +108,18 @@ def test_a_file_of_no_known_ending_is_no_output(tmp_path):
     with pytest.raises(ParameterError, match=r"must be a folder, or a file that ends in \.npz"):
         apply(calibrator, tmp_path / "rows.npz", target)
     assert target.read_text() == "kept"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_no_probability_of_one_class_of_several_is_not_renormalised(tmp_path, several):
+    """Neither logits nor the probabilities of labels that do not exclude one another, whose sum is any number."""
+    logits, labels = draw_logits(200, 3)
+    p = 1 / (1 + np.exp(-logits))
+    fitted = TemperatureScaling().fit(logits, labels)
+    if several:
+        fitted = MultiLabelCalibration(method="ts", input="probabilities").fit(p, (p > 0.5).astype(int))
+    np.save(tmp_path / "rows.npy", p if several else logits)
+    expected = "probabilities of several labels have any sum" if several else "it is for probabilities"
+    with pytest.raises(ParameterError, match=f"^The 'renormalise' of apply must be left out: {expected}. Got True"):
+        apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", renormalise=True)
+    assert not (tmp_path / "out.npy").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -379,6 +380,31 @@ def test_bad_rows_can_be_skipped_and_are_counted():
     expected = TemperatureScaling().fit(LOGITS[good], LABELS[good])
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
     assert (found.fit_report_["n_samples"], found.fit_report_["n_skipped"]) == (5997, 3)
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], ["cat", "dog", "emu"], ["8", "9", "10"], [0, 1, 2]])
+def test_labels_name_columns_without_names_also_where_bad_rows_are_skipped(given):
+    logits, numbers = make_rows(300, 3)
+    labels = np.array(given)[numbers]
+    expected = TemperatureScaling().fit(logits, labels)
+    found = TemperatureScaling().fit(rows_of(da.from_array(logits), da.from_array(labels), skip_bad_rows=True))
+    assert found.classes_.tolist() == expected.classes_.tolist()
+    assert found.fit_report_["n_samples"] == 300
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+@pytest.mark.parametrize(("first", "bad"), [(0, 7), (0, 255), (1, 7), (1, 255)])
+def test_bad_labels_of_columns_without_names_are_skipped_or_refused(first, bad):
+    """Labels 0 … C-1 count columns whatever else there is; those from 1 on would count others."""
+    logits, numbers = make_rows(300, 3)
+    labels = numbers + first
+    labels[:5] = bad
+    rows = rows_of(da.from_array(logits), da.from_array(labels), skip_bad_rows=True)
+    if first == 0:
+        assert TemperatureScaling().fit(rows).fit_report_["n_skipped"] == 5
+        return
+    with pytest.raises(LabelError, match="Got 4 distinct labels from 1 to"):
+        TemperatureScaling().fit(rows)
 
 
 class Fading:

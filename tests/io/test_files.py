@@ -648,6 +648,16 @@ def test_a_column_that_a_later_file_lacks_is_named(tmp_path, fitted):
     assert pd.read_csv(tmp_path / "probs.csv")["source"].fillna("").tolist() == ["new"] * 50 + [""] * 40
 
 
+def test_a_column_that_the_first_file_lacks_is_not_lost(tmp_path, fitted):
+    (tmp_path / "rows").mkdir()
+    frame_of(0, 50).to_parquet(tmp_path / "rows" / "a.parquet")
+    frame_of(50, 90).assign(source="new").to_parquet(tmp_path / "rows" / "b.parquet")
+    for target in ("probs.csv", "probs"):
+        with pytest.raises(FormatError, match=r"b\.parquet: has a column 'source', which the first file lacks"):
+            apply(fitted, tmp_path / "rows", tmp_path / target, values="logit_*")
+    assert len(read(tmp_path / "rows", values="logit_*")) == 90  # where it is not passed on
+
+
 def test_parts_that_a_map_does_not_write_are_an_error(folder, tmp_path, fitted):
     with pytest.raises(DataError, match=r"'map' of apply must be .* one answer for each of 4 parts. Got 3 answers"):
         apply(fitted, folder, tmp_path / "probs", map=lambda run, jobs: [run(job) for job in jobs[1:]])

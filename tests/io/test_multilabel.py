@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from refocal import MultiLabelCalibration
 from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.evaluate import evaluate
 from refocal.io import MultiLabelPredictions, apply, read_multilabel
 
 pytestmark = pytest.mark.core
@@ -33,11 +35,34 @@ def test_a_label_is_a_two_class_problem_of_the_rows_where_it_is_known():
         dog = rows["dog"]
         assert np.array_equal(dog.labels, LABELS[10:, 1])
         assert np.array_equal(dog.weight, weight[10:])
+        assert np.array_equal(dog.numbers, np.arange(10, 40))
+        assert np.array_equal(rows.take(np.arange(5, 15))["dog"].numbers, np.arange(10, 15))
+        assert np.array_equal(rows.pooled().numbers, np.nonzero(rows.labels >= 0)[0])
         assert dog.logits[:, 1] - dog.logits[:, 0] == pytest.approx(SCORES[10:, 1], abs=1e-12)
         assert rows.logits == pytest.approx(SCORES, abs=1e-12)
         assert np.array_equal(rows.take(np.array([3, 1])).labels, rows.labels[[3, 1]])
         fitted = MultiLabelCalibration(input=rows.input).fit(rows.values, rows.labels, rows.weight, ignore_index=-1)
         assert fitted.predict_proba(rows.values).shape == (40, 3)
+
+
+def test_rows_of_one_label_keep_their_clusters_and_groups():
+    marked = LABELS.copy()
+    marked[:10, 1] = -1
+    rows = MultiLabelPredictions.from_log_odds(SCORES, marked, class_names=NAMES, ignore_index=-1)
+    region = np.array(["north", "south"] * 20)
+    rows = replace(rows, clusters=np.arange(40) // 4, cluster_name="customer", groups={"region": region})
+    dog = rows["dog"]
+    assert np.array_equal(dog.clusters, np.arange(10, 40) // 4)
+    assert dog.cluster_name == "customer"
+    assert np.array_equal(dog.groups["region"], region[10:])
+
+
+def test_examples_of_a_label_are_numbered_as_the_rows_are():
+    found = evaluate(MultiLabelPredictions.from_log_odds(SCORES, LABELS), {}, n_resamples=5)
+    details = [of_class.detail for of_class in found.before.classes if of_class.detail is not None]
+    numbers = [number for detail in details for number in detail.examples]
+    assert numbers
+    assert max(numbers) < 40
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])

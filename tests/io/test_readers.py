@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -254,6 +255,37 @@ def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
         assert (
             as_groups(frame[["day"]] if frame is table else frame.select(["day"]), 3, "f")["day"].tolist() == expected
         )
+
+
+def test_truths_and_times_of_arrow_are_the_same_groups_in_every_format(tmp_path):
+    times = pd.date_range("2026-03-28 13:30", periods=4, tz="Europe/Berlin")
+    table = pd.DataFrame({"p": [0.1, 0.2, 0.3, 0.6], "label": [0, 1, 0, 1], "time": times, "new": [True, False] * 2})
+    arrow = pa.Table.from_pandas(table)
+    table.to_parquet(tmp_path / "a.parquet")
+    table.to_csv(tmp_path / "pandas.csv", index=False)
+    pyarrow.csv.write_csv(arrow, tmp_path / "arrow.csv")
+    place = tmp_path / "rows" / "new=true"
+    place.mkdir(parents=True)
+    table[table["new"]].drop(columns="new").to_parquet(place / "a.parquet")
+    expected = read(tmp_path / "a.parquet", groups=["new", "time"]).groups
+    assert expected["new"].tolist() == ["True", "False"] * 2
+    for name in ("pandas.csv", "arrow.csv"):
+        groups = read(tmp_path / name, groups=["new", "time"]).groups
+        for column, names in expected.items():
+            assert groups[column].tolist() == names.tolist()
+    assert read(tmp_path / "rows", groups=["new"]).groups["new"].tolist() == ["True"] * 2
+
+
+def test_the_name_of_a_column_is_that_column_also_where_it_could_be_a_pattern(tmp_path):
+    p = np.array([0.2, 0.7, 0.4])
+    table = pd.DataFrame({"p1": 1 - p, "p[1]": p, "P(a, b)": p, "label": [0, 1, 1]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    for name in ("p[1]", "P(a, b)"):
+        found = read(tmp_path / "a.csv", values=name, input="probabilities")
+        assert found.source.columns == (name,)
+        np.testing.assert_allclose(found.values[:, 1], p)
+    assert read(tmp_path / "a.csv", values="p1,p[[]1]", input="probabilities").source.columns == ("p1", "p[1]")
+    assert read(tmp_path / "a.csv", values="p[1],p1", input="probabilities").source.columns == ("p[1]", "p1")
 
 
 def test_two_columns_are_not_the_classes_of_a_calibrator_because_it_has_two(tmp_path):

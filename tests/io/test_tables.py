@@ -491,3 +491,63 @@ def test_whole_numbers_beside_a_score_are_no_class(tmp_path):
     # Scores that are all whole numbers are scores still.
     file.write_text("\n".join(["no,maybe,yes,label", *(f"{i % 4},{i % 5},{i % 2},{i % 3}" for i in range(20))]))
     assert read(file).class_names == ("no", "maybe", "yes")
+
+
+def json_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def late_rows(n_without, name, value):
+    """Rows of two classes, of which those after the first `n_without` have one field more."""
+    rows = []
+    for i in range(2000):
+        row = {"logit_cat": float(LOGITS[i, 0]), "logit_dog": float(LOGITS[i, 1]), "label": int(LABELS[i] % 2)}
+        rows.append(row if i < n_without else {**row, name: value})
+    return rows
+
+
+@pytest.mark.parametrize("has_arrow", [True, False])
+def test_a_field_that_only_later_rows_have_is_passed_on(tmp_path, monkeypatch, has_arrow):
+    if not has_arrow:
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    path = json_lines(tmp_path / "a.jsonl", late_rows(1900, "note", "seen"))
+    assert path.stat().st_size > 1 << 17  # more than is looked at to infer the columns
+    fitted = TemperatureScaling().fit(LOGITS[:, :2], LABELS % 2)
+    apply(fitted, path, tmp_path / "p.csv")
+    notes = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)["note"]
+    assert notes.tolist() == [""] * 1900 + ["seen"] * 100
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "100000")  # in blocks, where later rows are not known beforehand
+    with pytest.raises(FormatError, match="has a field 'note' that the first rows lack"):
+        apply(fitted, path, tmp_path / "q.csv")
+    assert TemperatureScaling().fit(open_rows(path)).n_features_in_ == 2  # it is neither a class nor passed on
+
+
+def test_a_class_that_only_later_rows_have_is_not_left_out(tmp_path, monkeypatch):
+    path = json_lines(tmp_path / "a.jsonl", late_rows(1900, "logit_emu", 1.5))
+    with pytest.raises(DataError, match="Got NaN in row 0"):
+        read(path)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "100000")
+    with pytest.raises(FormatError, match="has a field 'logit_emu' that the first rows lack"):
+        TemperatureScaling().fit(open_rows(path))
+    others = [{name.removeprefix("logit_"): value for name, value in row.items()} for row in late_rows(9, "emu", 1.5)]
+    json_lines(tmp_path / "b.jsonl", [{**row, "cat": row["cat"] + 0.25} for row in others])
+    with pytest.raises(DataError, match="Got NaN in row 0"):
+        read(tmp_path / "b.jsonl", labels="label", values="cat,dog,emu")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_lists_that_are_passed_on_keep_their_whole_numbers(tmp_path, ending):
+    tokens = [2**60 + 1, 7]
+    rows = [{**row, "tokens": tokens} for row in late_rows(2000, "", 0)[:50]]
+    path = json_lines(tmp_path / "a.jsonl", rows)
+    fitted = TemperatureScaling().fit(LOGITS[:, :2], LABELS % 2)
+    apply(fitted, path, tmp_path / f"p{ending}")
+    if ending == ".parquet":
+        found = pq.read_table(tmp_path / "p.parquet")["tokens"].to_pylist()[0]
+    elif ending == ".csv":
+        found = json.loads(pd.read_csv(tmp_path / "p.csv")["tokens"][0])
+    else:
+        found = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])["tokens"]
+    assert found == tokens
+    assert [*map(type, found)] == [int, int]

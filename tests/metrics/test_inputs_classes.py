@@ -168,6 +168,10 @@ def test_sets_are_of_the_classes_that_their_columns_are_called_by():
     found = metrics.set_coverage([2, 1, 2], sets)
     assert found.coverage.value == pytest.approx(2 / 3)
     assert [(part.name, part.coverage.value) for part in found.parts] == [("1", 1.0), ("2", 0.5)]
+    renamed = sets.rename(columns={i: f"set_{i}" for i in range(3)})
+    for labels in ([2, 1, 2], ["set_2", "set_1", "set_2"]):
+        assert metrics.set_coverage(labels, renamed).parts == found.parts
+        assert metrics.set_coverage(labels, renamed).worst_class == found.worst_class == 2
 
 
 def test_whole_names_with_the_beginning_that_they_share_are_labels_too():

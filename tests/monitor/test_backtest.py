@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from refocal import LogisticCalibration
+from refocal._json import to_json
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
@@ -38,6 +41,18 @@ def test_a_change_is_followed_and_the_best_policy_recommended(tmp_path):
     page = (tmp_path / "b.html").read_text(encoding="utf-8")
     assert f"Recommended: {found.recommended}" in page
     assert "log-loss saved" in page
+
+
+def test_one_batch_says_nothing_of_the_scatter_of_batches(tmp_path):
+    found = backtest(days(0, lambda day: 0.5, n_days=1))
+    for result in found.results:
+        difference = result.difference
+        assert (difference.value, difference.low, difference.high) == (0.0, -np.inf, np.inf)
+    assert json.loads(to_json(found.to_dict()))["results"][0]["difference"]["low"] is None
+    write_backtest_page(found, tmp_path / "b.html")
+    page = (tmp_path / "b.html").read_text(encoding="utf-8")
+    assert "no interval" in page
+    assert "inf" not in re.sub(r"<(script|style).*?</\1>|\binfo\w*", "", page, flags=re.DOTALL).split("<main")[-1]
 
 
 @pytest.mark.long
@@ -79,6 +94,11 @@ def test_the_recommended_calibrator_is_the_one_in_use_with_a_correction():
     shift = np.log(made.predict_proba(log_odds)[:, 1] / made.predict_proba(log_odds)[:, 0]) - log_odds
     assert np.mean(shift) == pytest.approx(0.9, abs=0.25)
     assert found.calibrator(calibrator, "keep") is calibrator
+    # Adapting from the shares of the first fit, which it no longer stands for, raised the log-loss from 0.54 to 1.26.
+    with pytest.raises(ParameterError, match="this calibrator does not know the class shares of its fit"):
+        made.adapt(log_odds)
+    known = Predictions.from_log_odds(log_odds, np.concatenate([batch.labels for _, batch in rows]))
+    assert made.adapt(log_odds, fit_rows=known)[1].evidence.weight == 0.0
 
 
 def test_a_refit_at_an_alarm_happens_once_for_one_change():

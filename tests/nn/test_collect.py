@@ -193,6 +193,17 @@ def test_labels_that_do_not_exclude_one_another():
         collect_logits(nn.Identity(), [(logits, labels + 1)], input="log-odds")
 
 
+@pytest.mark.parametrize("marks", [None, -100])
+def test_a_label_of_minus_one_among_several_is_unknown_only_where_that_is_said(marks):
+    batch = (torch.randn(3, 2), torch.tensor([[1, 0], [-1, 1], [0, -100]]))
+    options = {"input": "log-odds", "progress": False}
+    with pytest.raises(LabelError, match=r"between 0 and 1; -1 names no class\. Got labels from -1 to 1") as found:
+        collect_logits(nn.Identity(), [batch], ignore_index=marks, **options)
+    assert "ignore_index" in str(found.value)
+    rows = collect_logits(nn.Identity(), [batch], ignore_index=(-1, -100), **options)
+    assert rows.labels.tolist() == [[1, 0], [-1, 1], [0, -1]]
+
+
 def test_a_sample_of_the_rows_depends_on_the_seed_alone_and_is_uniform():
     """Rows carry their number as a logit, so that a sample says which it took."""
     n, most = 4000, 500

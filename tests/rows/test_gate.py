@@ -18,7 +18,7 @@ from refocal.cli.run import run
 from refocal.decide import best_actions
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
-from refocal.io import Predictions, apply, blocks, open_rows, read, rows_of
+from refocal.io import MultiLabelPredictions, Predictions, apply, blocks, open_rows, read, rows_of
 from refocal.monitor import CalibrationMonitor
 from refocal.rows import RawRows, RowReader
 from refocal.rows.gate import read_raw
@@ -158,6 +158,10 @@ def test_column_numbers_are_refused_where_files_order_their_columns_differently(
         read(tmp_path)
     with pytest.raises(LabelError, match=r"column numbers in .*b\.parquet, which has another order"):
         open_rows(tmp_path).start()
+    np.save(tmp_path / "labels.npy", labels)
+    for beside in (read, lambda place, labels: open_rows(place, labels=labels).start()):
+        with pytest.raises(LabelError, match=r"column numbers in .*, which has another order"):
+            beside(f"{tmp_path}/*.parquet", labels=tmp_path / "labels.npy")
     for name in "ab":
         part = pd.read_parquet(tmp_path / f"{name}.parquet")
         part.assign(label=NAMES[part["label"]]).to_parquet(tmp_path / f"{name}.parquet")
@@ -302,6 +306,24 @@ def test_data_frames_in_another_order_are_refused_by_predictions_whatever_names_
     by_text = TemperatureScaling().fit(logits, np.array(["a", "b", "c"])[labels])
     with pytest.raises(ShapeError, match="in the order of the classes, a, b, c"):
         by_text.predict_proba(pd.DataFrame(logits, columns=["c", "b", "a"]))
+
+
+@pytest.mark.parametrize(
+    ("classes", "columns"),
+    [
+        (["img_cat", "img_dog", "img_emu"], ["img_cat", "img_dog", "img_emu"]),
+        (["img_cat", "img_dog", "img_emu"], ["cat", "dog", "emu"]),
+        (["cat", "dog", "emu"], ["logit_img_cat", "logit_img_dog", "logit_img_emu"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_beginnings_that_classes_share_hide_no_other_order(rows, classes, columns):
+    logits, labels = rows
+    fitted = TemperatureScaling().fit(logits, np.array(classes)[labels])
+    in_order = pd.DataFrame(logits, columns=columns)
+    np.testing.assert_array_equal(fitted.predict(in_order), fitted.predict(logits))
+    with pytest.raises(ShapeError, match=f"in the order of the classes, {classes[0]}"):
+        fitted.predict(in_order[columns[::-1]])
 
 
 def test_monitors_do_not_pool_columns_of_several_orders():
@@ -553,6 +575,45 @@ def test_one_number_per_row_is_not_about_two_classes(tmp_path):
     of_label = Predictions.from_probabilities(p, labels, positive_label="no")
     of_names = Predictions.from_probabilities(p, labels, class_names=["yes", "no"])
     assert metrics.brier_score(of_label) == metrics.brier_score(of_names) == np.mean((p - (labels == "no")) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["cat", "dog"], ["dog", "cat"]),
+        (["cat", "dog"], ["p_dog", "p_cat"]),
+        (["cat", "dog"], ["img_dog", "img_cat"]),
+        (["logit_cat", "logit_dog"], ["logit_dog", "logit_cat"]),
+        (["logit_img_cat", "logit_img_dog"], ["dog", "cat"]),
+        (["True", "False"], [0, 1]),
+        (["0", "1"], ["1", "0"]),
+        (["p_0", "p_1"], ["p_1", "p_0"]),
+    ],
+)
+def test_class_names_are_not_those_of_the_columns_in_another_order(tmp_path, columns, names):
+    logits, labels = draw_logits(40, 2, 3)
+    frame = pd.DataFrame(logits, columns=columns)
+    table = frame.assign(label=labels)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    np.savez(tmp_path / "rows.npz", logits=logits, labels=labels, class_names=columns)
+    several = (labels[:, None] == np.arange(2)).astype(int)
+    p = pd.DataFrame(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), columns=columns)
+    opened = {"input": "logits", "values": ",".join(columns), "class_names": names}
+    for entry in (
+        lambda: Predictions.from_logits(frame, labels, class_names=names),
+        lambda: read(tmp_path / "rows.csv", **opened),
+        lambda: open_rows(tmp_path / "rows.csv", **opened),
+        lambda: read(tmp_path / "rows.npz", class_names=names),
+        lambda: blocks([(frame, labels)], class_names=names),
+        lambda: rows_of(dd.from_pandas(table, npartitions=1), "label", class_names=names),
+        lambda: MultiLabelPredictions.from_log_odds(frame, several, class_names=names),
+    ):
+        with pytest.raises(ShapeError, match=r"'class_names' of \S+ must be left out, or in the order of the columns"):
+            entry()
+    if columns == ["0", "1"]:
+        for measure in (metrics.brier_score, metrics.set_coverage):
+            with pytest.raises(ShapeError, match=r"'classes' of \S+ must be left out, or in the order of the columns"):
+                measure(labels, p.round() if measure is metrics.set_coverage else p, classes=names)
 
 
 def test_names_of_blocks_are_not_those_of_a_data_frame_in_another_order():

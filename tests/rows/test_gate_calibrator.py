@@ -12,7 +12,7 @@ import pytest
 from scipy.special import logsumexp
 
 from helpers import draw_logits
-from refocal import TemperatureScaling, load
+from refocal import TemperatureScaling, VectorScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, LabelError, ParameterError, Remedy
 from refocal.evaluate import evaluate
@@ -459,3 +459,37 @@ def test_it_is_said_which_columns_labels_count_that_are_not_in_the_order_of_the_
     assert cli("decide", "val.csv", *costs)["read"].split("; ")[1].rstrip(".") == "labels: label, column numbers"
     said = cli("decide", "test.csv", *costs)["read"]
     assert "classes: cat, dog, emu (columns of test.csv); labels: label, column numbers of emu, cat, dog" in said
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("in_file", [[0, 1, 2], [2, 0, 1]])
+def test_classes_called_by_the_whole_names_of_columns_are_found_in_files(cli, tmp_path, first, in_file):
+    logits, labels = draw_logits(600, 3)
+    logits = logits * [1.0, 0.5, 2.0] + [0.0, 1.0, -1.0]
+    names = np.array([f"class_{first + i}" for i in range(3)])
+    frame = pd.DataFrame(logits, columns=names)
+    fitted = VectorScaling().fit(frame[names[[2, 0, 1]]], names[labels])
+    fitted.save(tmp_path / "c.json")
+    expected = fitted.predict_proba(frame[names[[2, 0, 1]]])[:, [1, 2, 0]]
+    frame[names[in_file]].assign(label=names[labels]).to_csv(tmp_path / "rows.csv", index=False)
+    cli("apply", "c.json", "rows.csv", "-o", "p.csv")
+    # Columns that count from 0 have no names but those of the calibrator.
+    found = pd.read_csv(tmp_path / "p.csv")[names if first == 0 else ["1", "2", "3"]]
+    np.testing.assert_allclose(found.to_numpy(), expected, rtol=1e-6)
+    measured = cli("evaluate", "rows.csv", "c.json", "--resamples", "5")
+    log_loss = -np.mean(np.log(expected[np.arange(600), labels]))
+    assert measured["methods"][1]["measures"]["log_loss"]["value"] == pytest.approx(log_loss, rel=1e-6)
+
+
+def test_costs_are_in_the_order_of_classes_called_by_the_whole_names_of_columns(cli, tmp_path):
+    logits, labels = draw_logits(600, 2)
+    p = np.exp(logits[:, 1] - logsumexp(logits, axis=1))
+    names = np.array(["class_1", "class_2"])
+    pd.DataFrame({"class_1": 1 - p, "class_2": p, "label": names[labels]}).to_csv(tmp_path / "rows.csv", index=False)
+    cli("fit", "rows.csv", "--probabilities", "-m", "logistic", "-o", "c.json")
+    costs = []
+    for name in names:
+        asked = ["--costs", "0,1;5,0", "--positive-label", name, "-o", "d.csv"]
+        cli("decide", "rows.csv", "--calibrator", "c.json", *asked)
+        costs.append(pd.read_csv(tmp_path / "d.csv")["expected_cost"].mean())
+    assert costs[0] == pytest.approx(costs[1], rel=1e-9)

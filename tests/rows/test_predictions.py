@@ -12,6 +12,7 @@ from refocal.errors import DataError, InputWarning, LabelError, ParameterError, 
 from refocal.evaluate import Run, compare, compare_many
 from refocal.io import SAMPLES, Predictions, load_sample
 from refocal.metrics import brier_score
+from refocal.rows import RowReader
 
 pytestmark = pytest.mark.core
 
@@ -21,6 +22,8 @@ LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2], [1.0, 1.5, 3.0]])
 def test_only_probabilities_are_renormalised():
     with pytest.raises(ParameterError, match=r"'renormalise' of Predictions\.from_logits must be left out"):
         Predictions.from_logits(LOGITS, [0, 1, 2], renormalise=True)
+    with pytest.raises(ParameterError, match="'renormalise' of fit must be left out: it is for probabilities"):
+        RowReader(3, renormalise=True)
 
 
 def test_values_are_kept_as_they_came():

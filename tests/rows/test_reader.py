@@ -13,7 +13,7 @@ from refocal.engine.block import Block
 from refocal.engine.c_engine import n_threads
 from refocal.engine.passes import Pass, finish, reduce_chunks
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.io import rows_of
+from refocal.io import Predictions, rows_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.scores import bad_rows
 
@@ -90,6 +90,37 @@ def test_floats_keep_their_precision_and_integers_become_doubles(given, computed
     kept = RowReader(3).read(RawRows(scores, LABELS), check=True)[0].values
     assert kept.dtype == computed_in
     np.testing.assert_array_equal(kept, scores)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_one_probability_per_row_is_taken_from_1_as_in_memory(dtype):
+    p = np.linspace(0.01, 0.99, 80).astype(dtype)
+    labels = np.arange(80) % 2
+    rows, _ = RowReader(2, "probabilities").read(RawRows(p, labels))
+    in_memory = Predictions.from_probabilities(p, labels)
+    np.testing.assert_array_equal(rows.values, in_memory.values)
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "logits"])
+def test_log_odds_of_minus_infinity_are_bad_rows_as_in_memory(kind):
+    log_odds = np.array([0.5, -np.inf, -1.0, 2.0])
+    block = RawRows(log_odds, [1, 0, 0, 1], None, "here", 10)
+    with pytest.raises(DataError, match=r"Got only -inf in row 11 of here"):
+        RowReader(2, kind).read(block)
+    rows, n_bad = RowReader(2, kind, skip_bad_rows=True).read(block)
+    assert (rows.labels.tolist(), n_bad) == ([1, 0, 1], 1)
+    with pytest.raises(DataError, match="must be finite log-odds"):
+        Predictions.from_log_odds(log_odds, [1, 0, 0, 1])
+
+
+def test_truths_are_no_weights_in_blocks_either():
+    weight = np.array([True, False, True, True])
+    for entry in (
+        lambda: Predictions.from_logits(LOGITS, LABELS, weight=weight),
+        lambda: RowReader(3).read(RawRows(LOGITS, LABELS, weight)),
+    ):
+        with pytest.raises(DataError, match="must be an array of real numbers. Got dtype bool"):
+            entry()
 
 
 def test_labels_may_be_whole_floats_and_count_from_one():

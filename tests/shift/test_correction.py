@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
-from refocal import TemperatureScaling
-from refocal.errors import ParameterError, ShapeError
+from refocal import FocalCalibration, TemperatureScaling
+from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
+from refocal.metrics import calibration_slope
 from refocal.shift import OnlineUpdate, update
 from refocal.shift.correction import Correction, Prior, design_effect, fit_correction
 
@@ -79,6 +81,22 @@ def test_an_updated_calibrator_adapts_from_the_shares_of_its_new_rows(rows):
     np.testing.assert_allclose(updated.adapt(shares=[0.2, 0.3, 0.5])[1].shares_of_fit, means, rtol=1e-5)
 
 
+def test_an_updated_calibrator_knows_how_far_its_probabilities_are_still_too_extreme():
+    """Of few rows the prior leaves some of it, and where only the intercept moves all of it stays."""
+    rng = np.random.default_rng(5)
+    log_odds = 4.0 * rng.normal(size=2000)
+    labels = (rng.random(2000) < 1.0 / (1.0 + np.exp(-0.25 * log_odds))).astype(int)
+    calibrator = FocalCalibration(gamma=0.0, input="log-odds").fit(log_odds[:1000], labels[:1000])
+    slope_of_fit = calibrator.fit_report_["mean_probabilities"]["slope"]
+    assert slope_of_fit < 0.4
+    for intercept_only in (True, False):
+        updated = update(calibrator, log_odds[1000:1200], labels[1000:1200], intercept_only=intercept_only)
+        slope = updated.fit_report_["mean_probabilities"]["slope"]
+        event = updated.predict_proba(log_odds[1000:1200])[:, 1]
+        expected = slope_of_fit if intercept_only else calibration_slope(labels[1000:1200], event)
+        assert slope == pytest.approx(expected, abs=0.02)
+
+
 def test_rows_that_share_a_day_count_less():
     rng = np.random.default_rng(3)
     for sd in (0.0, 0.5):
@@ -132,3 +150,19 @@ def test_a_first_day_that_was_bad_by_chance_is_not_believed():
             followed.append(-online.correction.apply(log_p)[np.arange(1000), y].mean())
             online.partial_fit(log_p, y)
     assert np.mean(followed) < 1.02 * np.mean(kept)
+
+
+def test_a_stream_reads_frames_by_the_names_of_their_columns(rows):
+    log_p, labels = rows
+    names = np.array(["cat", "dog", "emu"])
+    frame = pd.DataFrame(log_p, columns=names)
+    in_order, moved = OnlineUpdate(3), OnlineUpdate(3)
+    for i, some in enumerate(np.array_split(np.arange(500), 5)):
+        in_order.partial_fit(frame.iloc[some], names[labels[some]])
+        moved.partial_fit(frame[np.roll(names, i)].iloc[some], names[labels[some]])
+    assert moved.correction.slope == pytest.approx(in_order.correction.slope, rel=1e-12)
+    np.testing.assert_allclose(moved.correction.intercept, in_order.correction.intercept, rtol=1e-9)
+    with pytest.raises(LabelError, match="must be names of classes where batches have their columns in several orders"):
+        moved.partial_fit(frame[names[::-1]], labels)
+    with pytest.raises(ShapeError, match=r"must be the same in both: cat, dog, emu\. Got 'gnu' in one of them only"):
+        moved.partial_fit(frame.rename(columns={"cat": "gnu"}), labels)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from refocal import LogisticCalibration, TemperatureScaling
+from refocal import FocalCalibration, LogisticCalibration, TemperatureScaling
 from refocal.errors import ParameterError, ShapeError
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Temperature
@@ -93,11 +93,50 @@ def test_a_slope_that_was_too_large_is_lower_in_replicates():
     _, slope = replicate_parameters(log_p, np.ones(500), 2000.0, 4000, np.random.default_rng(3))
     _, moved = replicate_parameters(log_p, np.ones(500), 2000.0, 4000, np.random.default_rng(3), 0.1)
     assert slope.mean() == pytest.approx(0.0, abs=0.01)
-    assert moved.mean() == pytest.approx(-0.1, abs=0.01)
-    assert moved.var() == pytest.approx(slope.var() + 0.1**2, rel=0.1)
+    known = 0.9 ** (1.0 + np.random.default_rng(4).normal(size=100_000))
+    assert moved.mean() == pytest.approx(known.mean() - 1.0, abs=0.01)
+    assert moved.var() == pytest.approx(slope.var() + known.var(), rel=0.1)
     # Where probabilities are 0 or 1 no row says anything of the slope, and it stays positive.
     sure = np.maximum(np.log(np.eye(2)[np.arange(50) % 2] + 1e-300), -80.0)
     assert replicate_parameters(sure, np.ones(50), 50.0, 400, rng)[1].min() >= -0.95
+
+
+@pytest.mark.parametrize("excess", [0.1, 0.64])
+def test_a_slope_is_off_elsewhere_by_as_much_again_or_not_at_all(excess):
+    """Of so many rows of a fit the error of its labels is nothing."""
+    log_p = np.log(np.stack([np.linspace(0.9, 0.1, 500), np.linspace(0.1, 0.9, 500)], axis=1))
+    _, moved = replicate_parameters(log_p, np.ones(500), 1e9, 4000, np.random.default_rng(3), excess)
+    log_slope = np.log1p(moved[moved > -0.949]) / np.log1p(-excess)
+    assert np.median(log_slope) == pytest.approx(1.0, abs=0.05)
+    assert np.quantile(log_slope, 0.16) == pytest.approx(0.0, abs=0.08)
+
+
+def test_probabilities_that_are_turned_round_on_their_own_rows_have_nearly_no_slope():
+    log_p = np.log(np.stack([np.linspace(0.9, 0.1, 500), np.linspace(0.1, 0.9, 500)], axis=1))
+    _, moved = replicate_parameters(log_p, np.ones(500), 1e9, 4000, np.random.default_rng(3), 3.0)
+    assert moved.min() >= -0.95
+    assert np.median(moved) == pytest.approx(-0.95, abs=0.01)
+
+
+def test_an_estimate_of_clearly_too_extreme_probabilities_is_near_what_labels_show():
+    """The slope of the report was -0.11 where that of the labels was 0.54, and the expected log-loss 1.46 for 0.34."""
+    rng = np.random.default_rng(3)
+
+    def rows(n, share):
+        labels = (rng.random(n) < share).astype(int)
+        return np.stack([np.zeros(n), 4.0 * rng.normal(2.4 * labels - 1.2, 1.0)], axis=1), labels
+
+    calibrator = FocalCalibration(gamma=0.0).fit(*rows(1500, 0.5))
+    adapted, result = calibrator.adapt(rows(2000, 0.2)[0])
+    for of, share in ((calibrator, 0.5), (adapted, 0.2)):
+        logits, labels = rows(2000, share)
+        found = estimate_performance(of, logits).log_loss
+        log_loss = -np.mean(of.predict_log_proba(logits)[np.arange(2000), labels])
+        assert found.low < log_loss < found.high
+        assert abs(found.value - log_loss) < 0.25
+    # What was adapted is no surer than it was, though an offset was added: the slope is that of the fit.
+    of_adapt = result.performance.log_loss
+    assert found.high - found.low == pytest.approx(of_adapt.high - of_adapt.low, rel=0.3)
 
 
 def test_probabilities_that_were_too_extreme_on_their_own_rows_are_not_believed_to_be_right():

@@ -8,6 +8,7 @@ from scipy.stats import binomtest
 
 from refocal import (
     AutoCalibration,
+    FocalCalibration,
     GroupCalibration,
     IsotonicCalibration,
     LogisticCalibration,
@@ -18,6 +19,7 @@ from refocal.errors import InputWarning, ParameterError, UnsupportedError
 from refocal.io import Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Temperature
+from refocal.report.details import shares_table
 from refocal.shift import adapt
 
 
@@ -202,8 +204,26 @@ def test_other_changes_are_refused_and_label_shift_is_not(fitted):
         unchanged, result = calibrator.adapt(noisy, fit_rows=known)
     assert unchanged is calibrator
     assert "something else has changed" in result.refused
-    forced, result = calibrator.adapt(noisy, fit_rows=known, force=True)
-    assert (forced is calibrator, result.refused, result.label_shift.rejects) == (False, "", True)
+    forced, of_forced = calibrator.adapt(noisy, fit_rows=known, force=True)
+    assert (forced is calibrator, of_forced.refused, of_forced.label_shift.rejects) == (False, "", True)
+    # The shares are those of the calibrator that is returned.
+    assert result.shares == result.shares_of_fit
+    assert result.estimated == of_forced.estimated == of_forced.shares != result.shares
+    (row, *_), (of_force, *_) = shares_table(result), shares_table(of_forced)
+    assert row["share if nothing else had changed %"] == of_force["share now %"]
+
+
+def test_an_adapted_calibrator_keeps_the_slope_of_its_fit():
+    rng = np.random.default_rng(4)
+    labels = rng.choice(2, 500, p=[0.6, 0.4])
+    log_odds = 3.0 * rng.normal(2.0 * labels - 1.0, 1.0)
+    calibrator = FocalCalibration(gamma=0.0, input="log-odds").fit(log_odds, labels)
+    slope = calibrator.fit_report_["mean_probabilities"]["slope"]
+    assert slope < 0.8
+    for options in ({"X": log_odds[:200] - 3.0}, {"shares": [0.8, 0.2]}):
+        adapted, _ = calibrator.adapt(**options)
+        assert adapted is not calibrator
+        assert adapted.fit_report_["mean_probabilities"]["slope"] == slope
 
 
 def test_a_class_of_two_that_would_be_gone_is_named_in_the_refusal():

@@ -31,7 +31,7 @@ from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._arguments import classes_last, refuse_beside, refuse_class_axis, without_column_axis
-from refocal.calibrators.class_order import named_classes, order_for
+from refocal.calibrators.class_order import labels_of, named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
@@ -41,7 +41,7 @@ from refocal.errors import DataError, FitWarning, LabelError, ParameterError, Sh
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
-from refocal.rows.class_names import shared_beginning
+from refocal.rows.class_names import without_beginnings
 from refocal.rows.gate import Arguments, aligned, resolve_for_fit
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
@@ -357,8 +357,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, Predictions):
             check_is_fitted(self)
             return float(super().score(X, self._as_classes(y, function), sample_weight))
-        rows = self._own_rows(X, y, sample_weight, None, function)
-        return float(super().score(X, rows.classes[rows.labels], rows.weight))
+        refuse_beside("X are Predictions, which have their own", function, y=y, sample_weight=sample_weight)
+        check_is_fitted(self)
+        predicted = to_numpy(self.predict(X))  # refuses rows of other classes before their labels are looked at
+        return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
 
     def _as_classes(self, y: Any, function: str) -> Any:
         """Labels as those of `classes_`, however they are stored; several labels per row stay as they are."""
@@ -497,14 +499,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
-        start = shared_beginning(columns)
-        names = [str(name)[start:] for name in columns]
-        keys = number_keys(names)
-        known = named_classes(self) or [str(i) for i in range(len(names))]
-        wanted = number_keys(known)
+        known = named_classes(self) or [str(i) for i in range(len(columns))]
+        keys = number_keys(without_beginnings(columns))
+        wanted = number_keys(without_beginnings(known))
         if keys != wanted and {*keys} == {*wanted}:
             expected = f"of columns in the order of the classes, {', '.join(known)}"
-            raise ShapeError("X", function, expected=expected, got=", ".join(names))
+            raise ShapeError("X", function, expected=expected, got=", ".join(str(name) for name in columns))
 
     def with_names(self, chunk: NDArray[Any]) -> Any:
         """A chunk of rows whose names were checked, as the data frame that scikit-learn expects after a fit on one."""

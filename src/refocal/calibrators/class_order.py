@@ -11,9 +11,9 @@ import numpy as np
 from refocal._arrays import Array, Indices, in_library_of
 from refocal._groups import Groups
 from refocal.errors import LabelError, Remedy
-from refocal.rows.class_names import column_order
+from refocal.rows.class_names import column_order, without_beginnings
 from refocal.rows.gate import names_of_columns
-from refocal.rows.keys import label_key, number_keys
+from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order_of_numbers
 from refocal.rows.labels import LabelRule
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ def order_for(calibrator: Calibrator, rows: Predictions | BlockedDataset, functi
     return order_of_columns(calibrator, rows.class_names, function, swapped=source.swapped)
 
 
+def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
+    """The labels of rows as positions of the calibrator's classes."""
+    order = order_for(calibrator, rows, function)
+    check_labels(calibrator, rows, function)
+    return rows.labels if order is None else np.argsort(order)[rows.labels]
+
+
 def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, function: str) -> None:
     """Refuse column numbers of rows without names that could all be meant as the calibrator's classes.
 
@@ -54,8 +61,8 @@ def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, fun
     wanted = named_classes(calibrator)
     if rows.class_names is not None or wanted is None:
         return
-    keys = number_keys(wanted)
-    if {*keys} == {*range(len(keys))}:  # columns without names are then known by their numbers
+    # Columns without names are then known by their numbers.
+    if any(order_of_numbers(names) is not None for names in (wanted, without_beginnings(wanted))):
         return
     rule = LabelRule(len(wanted), tuple(wanted), function=function)
     label_map = rows.label_map if hasattr(rows, "label_map") else rows.reader
@@ -77,21 +84,27 @@ def order_of_columns(
     """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
 
     Columns called 0 … C-1, or without names, are those of the calibrator by their numbers, whatever its classes are
-    called. Classes that are numbers are those of columns called so, and booleans are 1 and 0; columns with other names
-    are then taken in their own order: that of the file where the positive label has `swapped` them.
+    called; without names they are counted from the first class, where the classes are consecutive numbers. Classes that
+    are numbers are those of columns called so, and booleans are 1 and 0; columns with other names are then taken in
+    their own order: that of the file where the positive label has `swapped` them.
     """
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
+    # Labels called by the whole names of columns, as class_1, are what columns without this beginning are called by.
+    called: list[list[Any]] = []
+    if wanted is not None:
+        called = [number_keys(wanted), number_keys(without_beginnings(wanted))]
     if class_names is None:
-        own = None if wanted is None else number_keys(wanted)
-        if own is None or {*own} != {*counted} or own == counted:
+        numbers = [consecutive_numbers(keys) for keys in called]
+        own = next((keys for keys in numbers if keys is not None), None)
+        if own is None or own == sorted(own):
             return None
-        return np.array(own)
+        return np.array(own) - min(own)
     position = {key: i for i, key in enumerate(number_keys(class_names))}
-    keys: list[Any] = counted if wanted is None else number_keys(wanted)
-    if {*keys} != {*position} and {*counted} == {*position}:
-        keys = counted
+    if {*counted} == {*position}:
+        called.append(counted)
+    keys: list[Any] = next((keys for keys in called if {*keys} == {*position}), [])
     if {*keys} == {*position}:
         order = np.array([position[key] for key in keys])
         return None if np.array_equal(order, counted) else order

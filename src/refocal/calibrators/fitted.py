@@ -16,6 +16,7 @@ from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
+from refocal.metrics.logistic_regression import fit_logistic
 
 BEFORE: CacheKey[dict[str, float]] = NamedKey("before")
 """Under what the measures of the rows before any calibration are cached."""
@@ -130,10 +131,10 @@ def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
 def slope_of_labels(p: Vector, labels: Indices, weight: Vector) -> float:
     """The slope of the log-odds of labels over those of p = P(y = 1): below 1 where probabilities are too extreme.
 
-    A Newton step from (0, 1) of the likelihood of P(y = 1) = σ(a + b z), z = log p/(1-p), with a prior of one row.
+    That of largest posterior, of P(y = 1) = σ(a + b z), z = log p/(1-p), with a prior of one row around (0, 1).
     """
     event = np.clip(p.astype(np.float64), 1e-12, 1.0 - 1e-12)
-    design = np.stack([np.ones(len(event)), np.log(event) - np.log1p(-event)], axis=1)
-    gradient = design.T @ (weight * (labels - event))
-    information = (weight * event * (1.0 - event) * design.T) @ design + np.eye(2)
-    return 1.0 + float(np.linalg.solve(information, gradient)[1])
+    log_odds = np.log(event) - np.log1p(-event)
+    design = np.stack([np.ones(len(event)), log_odds], axis=1)
+    found = fit_logistic(design, weight * labels, weight, log_odds, prior_rows=1.0)
+    return 1.0 if found is None else 1.0 + float(found.coefficients[1])

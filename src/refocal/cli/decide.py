@@ -16,6 +16,7 @@ from refocal.cli import options
 from refocal.cli.options import DecidedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say, say_read
 from refocal.cli.run import UsageError
+from refocal.rows.class_names import without_beginnings
 from refocal.rows.keys import label_key, number_keys
 
 ABSTAINED = "abstain"
@@ -260,11 +261,12 @@ def _in_order_of_rows(
     """
     from refocal.calibrators.class_order import named_classes
 
-    counted = [str(i) for i in range(rows.n_classes)]
+    counted = [str((reader.first_label or 0) + i) for i in range(rows.n_classes)]
     known = (None if calibrator is None else named_classes(calibrator)) or reader.class_names or counted
-    given = number_keys(known)
     wanted = number_keys(rows.class_names or counted)
-    if given == wanted or {*given} != {*wanted} or table.shape[0] != len(given):
+    called = (number_keys(known), number_keys(without_beginnings(known)))
+    given = next((keys for keys in called if {*keys} == {*wanted}), wanted)
+    if given == wanted or table.shape[0] != len(given):
         return table, names
     order = [given.index(key) for key in wanted]
     if table.shape[0] == table.shape[1]:

@@ -412,6 +412,7 @@ def _join(
 
     from refocal.cli.decide import labelled
     from refocal.rows.gate import read_raw
+    from refocal.rows.keys import consecutive_numbers, number_keys
 
     has = refocal.io.readers.names_in(file)
     usual = ("label", "labels")
@@ -439,6 +440,9 @@ def _join(
             values = np.full((len(raw.labels), watched.n_classes), 1.0 / watched.n_classes)
             positive = reader.positive_label if names is None else None
             reader = replace(reader, n_classes=watched.n_classes, input="probabilities", class_names=names)
+            numbers = None if names is None else consecutive_numbers(number_keys(names))
+            if numbers is not None and reader.first_label == min(numbers):
+                reader = replace(reader, first_label=None)  # classes called as labels count, in whatever order they are
             uniform = raw._replace(values=values, groups={})
             rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
             watched.class_names = names or rows.class_names

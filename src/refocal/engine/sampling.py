@@ -124,6 +124,11 @@ class CountedRows:
     weight: Vector | None
     """The sum of the weights of the equal rows."""
 
+    @property
+    def weights(self) -> Vector:
+        """The sum of the weights of the equal rows: their number where rows have no weights."""
+        return self.counts.astype(np.float64) if self.weight is None else self.weight
+
     def take(self, rows: Any) -> CountedRows:
         """Some of the rows: a slice or a mask."""
         return CountedRows(
@@ -160,8 +165,8 @@ def joined(one: CountedRows, other: CountedRows) -> CountedRows:
     first, group = _groups(keys[order])
     rows = order[first]
     weight: Vector | None = None
-    if one.weight is not None and other.weight is not None:
-        weights = np.concatenate([one.weight, other.weight])[order]
+    if one.weight is not None or other.weight is not None:
+        weights = np.concatenate([one.weights, other.weights])[order]
         weight = np.bincount(group, weights, minlength=len(first)).astype(np.float64, copy=False)
     counts = np.zeros(len(first), dtype=np.int64)
     np.add.at(counts, group, np.concatenate([one.counts, other.counts])[order])

@@ -130,17 +130,25 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
 
 
 def coverage_of_sets(
-    rows: Predictions, calibrator: Calibrator | InOrder | None, groups: Groups, level: float, seed: int
+    rows: Predictions,
+    calibrator: Calibrator | InOrder | None,
+    groups: Groups,
+    measured: Groups,
+    level: float,
+    seed: int,
 ) -> SetCoverage | None:
-    """How often the sets of a calibrator hold the truth, by class and by group; None of one that makes no sets."""
+    """How often the sets of a calibrator hold the truth, by class and by the `measured` groups.
+
+    None of one that makes no sets, or makes them by groups that are not among the `groups` of the rows.
+    """
     own = calibrator.calibrator if isinstance(calibrator, InOrder) else calibrator
-    if not isinstance(own, PredictionSets):
+    if not isinstance(own, PredictionSets) or _lacking_groups(own, groups) is not None:
         return None
     order = calibrator.order if isinstance(calibrator, InOrder) else np.arange(rows.n_classes)
     p = to_numpy(rows.values).astype(np.float64)
     sets = own.sets_of(p[:, order], groups, seed)[:, np.argsort(order)]
     return set_coverage(
-        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=groups or None
+        rows.labels, sets, sample_weight=rows.weight, level=level, clusters=rows.clusters, groups=measured or None
     )
 
 
@@ -369,11 +377,17 @@ def _bias_of_members(rows: Predictions, residual: Vector, members: Indices) -> C
 def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
     """Warn that a calibrator of groups is measured without them where the rows have none."""
     for name, calibrator in methods.items():
-        needed = [] if calibrator is None else group_columns(calibrator)
-        missing = [column for column in needed if column not in columns]
-        if missing and not len(columns) == len(needed) == 1:  # one column needs no name
-            text = f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack;"
+        missing = None if calibrator is None else _lacking_groups(calibrator, columns)
+        if missing is not None:
+            text = f"evaluate: the calibrator {name!r} was fitted with groups of {missing!r}, which the rows lack;"
             warn(f"{text} it is measured without them.", InputWarning)
+
+
+def _lacking_groups(calibrator: Calibrator, columns: Collection[str]) -> str | None:
+    """A column of groups of the fit that rows with these columns lack; one column needs no name."""
+    needed = group_columns(calibrator)
+    missing = [column for column in needed if column not in columns]
+    return None if not missing or len(columns) == len(needed) == 1 else missing[0]
 
 
 def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:

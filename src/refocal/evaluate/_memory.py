@@ -155,5 +155,5 @@ def _details_of(
         decisions=decisions,
         curve=details.smooth_curve(positive, level_of_curve) if rows.n_classes == 2 else None,
         group_errors=details.errors_of_groups(positive, measured, decisions, level_of_curve),
-        sets=details.coverage_of_sets(rows, calibrator, measured, level_of_curve, seed),
+        sets=details.coverage_of_sets(rows, calibrator, test.groups, measured, level_of_curve, seed),
     )

@@ -17,7 +17,7 @@ import refocal
 from refocal._arrays import as_floating
 from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
-from refocal.calibrators.class_order import InOrder, order_for
+from refocal.calibrators.class_order import InOrder, check_labels, order_for
 from refocal.calibrators.registry import NONE, MethodsLike, chosen_calibrators, title_of, with_input
 from refocal.errors import DataError, ParameterError, RefocalError
 from refocal.evaluate._results import SEED, Progress, own_records
@@ -225,8 +225,11 @@ class _Measurement:
 
 def _in_order(fitted: Calibrator | None, rows: Predictions) -> Calibrator | InOrder | None:
     """The calibrator for rows whose columns may be in another order than those of the fit."""
-    order = None if fitted is None else order_for(fitted, rows, "compare_many")
-    return fitted if fitted is None or order is None else InOrder(fitted, order)
+    if fitted is None:
+        return None
+    order = order_for(fitted, rows, "compare_many")
+    check_labels(fitted, rows, "compare_many")
+    return fitted if order is None else InOrder(fitted, order)
 
 
 def _finite(record: Metric, rows: Predictions) -> float:

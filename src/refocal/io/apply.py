@@ -21,10 +21,10 @@ from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
 from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration, PredictionSets
 from refocal.calibrators.answers import Answers, answers, group_columns
-from refocal.calibrators.class_order import named_classes, order_of_columns
+from refocal.calibrators.class_order import called_classes, named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
-from refocal.errors import DataError, InputWarning, ParameterError, RefocalError, ShapeError, need
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, RefocalError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
@@ -95,6 +95,8 @@ class ChunkPredictor:
         with warnings.catch_warnings():
             # One chunk may well have no group that the fit has seen; all together should have some.
             warnings.filterwarnings("ignore", ".*no groups of ", InputWarning)
+            # The columns are in the order of the calibrator's, also where it was fitted on a data frame.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             predicted = answers(self.calibrator, values, self.order, groups)
         for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
@@ -284,6 +286,9 @@ def open_application(
         raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     several_labels = isinstance(calibrator, MultiLabelCalibration)
+    if several_labels and reading.renormalise:
+        expected = "left out: probabilities of several labels have any sum"
+        raise ParameterError("renormalise", "apply", expected=expected, got="True")
     values = reading.values
     if values is None and not several_labels:
         values = columns_of_fit(calibrator, path, reading.storage_options)
@@ -308,6 +313,10 @@ def open_application(
     order = order_of_columns(calibrator, reader.class_names, "apply")
     if reader.has_one_number:
         reader.check_one_column(named_classes(calibrator))
+        if order is not None and reader.class_names is not None:
+            own = f"the numbers are about {reader.class_names[1]!r}, the second of its class_names"
+            raise FormatError(f"{path}: {own}; the calibrator takes those about {called_classes(calibrator)[1]!r}.")
+        order = None  # one number is about the second of the calibrator's classes, whatever these are called
     if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=reading.renormalise)

@@ -319,8 +319,13 @@ def class_columns(contents: Contents, query: Query, candidates: list[str], label
 
 
 def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> list[str]:
-    """The columns that match patterns with commas between them, in the order of these."""
-    matching = {each: [name for name in candidates if fnmatchcase(name, each)] for each in pattern.split(",")}
+    """The columns that match patterns with commas between them, in the order of these.
+
+    The name of a column is that column alone, also where it could be a pattern or several, as p[1] and P(a, b).
+    """
+    patterns = [pattern] if pattern in candidates else pattern.split(",")
+    matching = {each: [name for name in candidates if fnmatchcase(name, each)] for each in patterns}
+    matching |= {each: [each] for each in patterns if each in candidates}
     missing = [each for each, names in matching.items() if not names]
     if missing:
         sought = f"that matches {missing[0]!r}"

@@ -16,6 +16,7 @@ import numpy as np
 
 from refocal._arrays import is_dask, to_numpy
 from refocal._clusters import UNNAMED
+from refocal._groups import columns_of_groups
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
@@ -47,7 +48,8 @@ def blocks(
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
-    A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
+    A fourth entry are the groups that the rows belong to, an array or several by their names, in every block or in
+    none; weights may be None.
     `clusters` is the name of the one of them that has the clusters of the rows, such as customers.
     With `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
     and may be in another order in each block. Rows whose label is `ignore_index` are left out.
@@ -69,6 +71,7 @@ def blocks(
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
     scores = None
     labels = None
+    groups = None
     for pair in pairs:
         if isinstance(pair, Predictions):
             expected = "pairs of logits and labels, with weights or without"
@@ -76,6 +79,7 @@ def blocks(
         if n_columns(np.shape(pair[0])) is not None:
             scores = pair[0]
             labels = pair[1]
+            groups = pair[3] if len(pair) == 4 else None
             break
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
@@ -103,6 +107,7 @@ def blocks(
         types_classes=not _are_numbers(labels),
         function="blocks",
         clusters=clusters,
+        group_columns=tuple(columns_of_groups(groups)),
     )
     return LocalDataset([PairsPart(pairs)], reader.in_order_of_numbers())
 

@@ -123,19 +123,22 @@ class MultiLabelPredictions(CheckedRows):
         rows_of_two = self._two_classes(rows, columns, class_names=APPLIES)
         grouped = rows_of_two.with_groups({LABEL: np.array(self.class_names)[columns]})
         if self.clusters is not None:
-            return replace(
-                grouped,
-                clusters=self.clusters[rows],
-                cluster_name=self.cluster_name,
-                cluster_names=self.cluster_names,
-            )
+            return grouped
         return replace(grouped, clusters=rows, cluster_name="row")  # the labels of one row are a cluster
 
     def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
         values = self.values[in_library_of(self.values, rows), in_library_of(self.values, columns)]
         weight = None if self.weight is None else self.weight[rows]
-        return make(values, self.labels[rows, columns], weight=weight, **options)
+        made = make(values, self.labels[rows, columns], weight=weight, **options)
+        return replace(
+            made,
+            groups={name: column[rows] for name, column in self.groups.items()},
+            clusters=None if self.clusters is None else self.clusters[rows],
+            cluster_name=self.cluster_name,
+            cluster_names=self.cluster_names,
+            row_numbers=self.numbers[rows],
+        )
 
 
 def read_multilabel(

@@ -80,6 +80,8 @@ class ArrayPart:
     where: str
     first: int
     last: int
+    is_moved: bool = False
+    """Whether some were read of files that have the columns in another order than the first: see `RawRows`."""
 
     @property
     def n_rows(self) -> int:
@@ -91,7 +93,8 @@ class ArrayPart:
         rows = slice(self.first, self.last)
         labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
         groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
-        yield from one_chunk(self.values[rows], labels, weight, groups, self.where, self.first)
+        for chunk in one_chunk(self.values[rows], labels, weight, groups, self.where, self.first):
+            yield chunk._replace(is_moved=self.is_moved)
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,18 @@ def rows_of_a_block(n_classes: int) -> int:
 
 
 def array_parts(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, *, several_labels: bool = False
+    values: Any,
+    labels: Any,
+    weight: Any,
+    groups: Mapping[str, Any],
+    where: str,
+    *,
+    several_labels: bool = False,
+    is_moved: bool = False,
 ) -> list[ArrayPart]:
     """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole.
 
-    With `several_labels` each entry of the values has a label, otherwise each row.
+    With `several_labels` each entry of the values has a label, otherwise each row. `is_moved` as for `RawRows`.
     """
     n_rows = int(values.shape[0])
 
@@ -155,7 +165,7 @@ def array_parts(
               {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
     step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // chunk) * chunk
-    return [ArrayPart(*arrays, where, i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+    return [ArrayPart(*arrays, where, i, min(i + step, n_rows), is_moved) for i in range(0, n_rows, step)]
 
 
 ColumnBatch = dict[str, Any]
@@ -207,7 +217,7 @@ class Table(Contents):
             else:  # several that are passed on are among the columns that are kept
                 labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
-            groups = {name: self._group(exact(batch[name])) for name in query.groups}
+            groups = {name: self._group(name, exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
             n_lost = self.n_lost - counted
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
@@ -220,12 +230,22 @@ class Table(Contents):
         first = [name for name in self.columns.names if name in {*classes}]
         return own != first
 
-    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """A column of groups as it is; of text that has no types, numbers as such."""
-        return cells
+    def _group(self, name: str, cells: NDArray[Any]) -> NDArray[Any]:
+        """A column of groups; of one without types, numbers and truths are as a table with types has them.
+
+        So 30.0 and 30 are one group, and true and True.
+        """
+        if self._has_types(name):
+            return cells
+        distinct = {cell: _as_typed(cell) for cell in set(cells.tolist())}
+        return objects([distinct[cell] for cell in cells.tolist()])
+
+    def _has_types(self, name: str) -> bool:
+        """Whether the cells of a column have types, and are not all text, as those of CSV and of folders are."""
+        return name not in self.partitions
 
     def _check(self, wanted: Sequence[str]) -> None:
-        """Refuse a file that lacks a column of the first one, or has a class more."""
+        """Refuse a file that lacks a column of the first one, or has a class more, or one more that is passed on."""
         columns = self.columns
         expected = {*self.columns.names}
         if missing := sorted({*wanted} - {*self.names}):
@@ -233,14 +253,19 @@ class Table(Contents):
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
         prefix = columns.classes[0][: shared_beginning(columns.classes)] if columns.classes else ""
         others = [name for name in self.names if name not in expected]
-        is_chosen = self.query.values is not None or self.query.classes is not None or columns.nested
         if prefix:
             extra = [name for name in others if name.startswith(prefix)]
         else:
-            extra = [] if is_chosen else self._like_scores(others)
+            extra = [] if self._says_classes() else self._like_scores(others)
         if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
+        if others and self.query.keeping:
+            raise FormatError(f"{self.where}: has a column {others[0]!r}, which the first file lacks; add it there.")
+
+    def _says_classes(self) -> bool:
+        """Whether a caller, a calibrator or a column of lists says which columns are classes."""
+        return self.query.values is not None or self.query.classes is not None or self.columns.nested
 
     def _like_scores(self, names: Sequence[str]) -> list[str]:
         """Those of some columns that may hold scores of a class."""
@@ -409,6 +434,22 @@ def number(cell: Any) -> float:
         return number_of_text(cell) if isinstance(cell, str) else float(cell)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _as_typed(cell: Any) -> Any:
+    """A cell of text as a table with types has it: truths, and decimals as numbers; whole numbers, as ids, as text.
+
+    Decimals that are not written as numbers are keep their text too, such as version 2.10, which is not 2.1.
+
+    >>> _as_typed("30.0"), _as_typed("30"), _as_typed("2.10"), _as_typed("true"), _as_typed("west")
+    (30.0, '30', '2.10', True, 'west')
+    """
+    if not isinstance(cell, str):
+        return cell
+    if cell.lower() in ("true", "false"):
+        return cell.lower() == "true"
+    is_decimal = "." in cell and str(number(cell)) == cell
+    return number(cell) if is_decimal else cell
 
 
 def _without_truths(column: Any) -> Any:

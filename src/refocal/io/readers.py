@@ -25,7 +25,7 @@ from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import read_raw
+from refocal.rows.gate import check_same_order, read_raw
 from refocal.rows.labels import IgnoreIndex, raw_labels
 from refocal.rows.marks import check_marks
 from refocal.rows.scores import Input
@@ -126,6 +126,8 @@ def read(
 
 def named(reader: RowReader, class_names: Sequence[str]) -> RowReader:
     """The reader of the same rows whose columns a caller gives names, in place of those of the file."""
+    of_table = reader.source.columns if reader.source.n_columns else None  # arrays have a name, and columns none
+    check_same_order(class_names, reader.class_names or of_table, reader.function)
     names = check_class_names(class_names, reader.n_classes, reader.function)
     return replace(reader, class_names=names, whole_names=tuple(str(name) for name in class_names))
 
@@ -286,7 +288,8 @@ def open_parts(
     if counted is None:
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
-    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, several_labels=several_labels)
+    options: dict[str, Any] = {"several_labels": several_labels, "is_moved": raw.is_moved}
+    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, **options)
     return parts, _reader(place, opened, query, counted)
 
 

@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from refocal._limits import block_entries
 from refocal.errors import FormatError, need
-from refocal.io.columns import ANYTHING, ONE_COLUMN, Query
-from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, partitions_of
-from refocal.io.parts import ColumnBatch, Table, number, objects
+from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
+from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, is_large, partitions_of
+from refocal.io.parts import ColumnBatch, Table, number, objects, plain
+from refocal.rows import RawRows
+from refocal.rows.class_names import shared_beginning
 
 # Types of pyarrow that hold several numbers.
 LISTS = ("list<", "large_list<", "fixed_size_list<")
@@ -86,10 +88,8 @@ class TextTable(Table):
             raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")
         return names, set()
 
-    def _group(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """Cells that are numbers as numbers, as a table with types has them: 30.0 and 30 are one group."""
-        distinct = {cell: _as_typed(cell) for cell in set(cells.tolist())}
-        return objects([distinct[cell] for cell in cells.tolist()])
+    def _has_types(self, name: str) -> bool:
+        return False
 
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
@@ -155,15 +155,6 @@ def _bytes_of_a_block() -> int:
     return max(1, block_entries() // 8)
 
 
-def _as_typed(cell: Any) -> Any:
-    """A cell of text as a table with types has it: decimals as numbers; whole numbers, such as ids, keep their text.
-
-    So do decimals that are not written as numbers are, such as version 2.10, which is not 2.1.
-    """
-    is_decimal = isinstance(cell, str) and "." in cell and str(number(cell)) == cell
-    return number(cell) if is_decimal else cell
-
-
 class JsonTable(Table):
     """JSON lines: an object in each; a field may hold a list of numbers."""
 
@@ -171,12 +162,44 @@ class JsonTable(Table):
         most_bytes = 1 << 16  # that the columns are inferred from
         rows = self._parsed(next(self._texts(min(most_bytes, _bytes_of_a_block())), b""), 0)
         self.n_rows = None if rows else 0
-        names = dict.fromkeys(name for row in rows for name in row)
-        self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
+        self._kinds: dict[str, set[type]] = {}
         self._first_kinds: dict[str, type] = {}
-        for name in names:
-            _note_kind(self._first_kinds, name, [row.get(name) for row in rows])
-        return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
+        self._note(rows)
+        self._late: dict[str, NDArray[Any]] = {}
+        self._knows_all = not is_large(self.where)
+        if self._knows_all:  # a file that is read whole may have a field in a few rows only
+            first = 0
+            for text in self._texts(_bytes_of_a_block()):
+                batch = self._by_arrow(text, [], every=True)
+                names = {name for row in self._parsed(text, first) for name in row} if batch is None else {*batch}
+                if not names <= self._kinds.keys():
+                    self._note(self._parsed(text, first))
+                first += text.count(b"\n")
+        return list(self._kinds), {name for name, kinds in self._kinds.items() if list in kinds}
+
+    def _note(self, rows: list[dict[str, Any]]) -> None:
+        """Note the fields of some rows that are not known yet, and what they hold."""
+        for name in dict.fromkeys(name for row in rows for name in row):
+            if name not in self._kinds:
+                values = [row.get(name) for row in rows]
+                self._kinds[name] = set(map(type, values)) - {type(None)}
+                _note_kind(self._first_kinds, name, values)
+
+    def blocks(self) -> Iterator[RawRows]:
+        """Batches of rows; a field that the first rows lack is an error where it is passed on or may be a class."""
+        for raw in super().blocks():
+            for name, cells in self._late.items():
+                if self.query.keeping or self._may_be_class(name, cells):
+                    rule = "write it in every row, as null where it has no value"
+                    raise FormatError(f"{self.where}: has a field {name!r} that the first rows lack; {rule}.")
+            yield raw
+
+    def _may_be_class(self, name: str, cells: NDArray[Any]) -> bool:
+        """Whether a field that the first rows lack may hold scores of a class."""
+        classes = self.columns.classes
+        if shared := shared_beginning(classes):
+            return name.startswith(classes[0][:shared])
+        return not self._says_classes() and could_be_scores(name, cells)
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Without a line there is nothing that could lack a column, and a field that is passed on may be missing."""
@@ -187,18 +210,24 @@ class JsonTable(Table):
         first = 0
         kinds = dict(self._first_kinds)  # one kind for all blocks, so that their size does not decide
         for text in self._texts(_bytes_of_a_block()):
-            batch = self._by_arrow(text, columns)
+            batch = self._by_arrow(text, columns, every=not self._knows_all)
             if batch is None:
                 batch = self._by_line(text, columns, first, kinds)
             else:
+                late = batch.keys() - self._kinds.keys() - {*columns}
+                self._late |= {name: plain(batch[name]) for name in sorted(late)}
                 for name in columns:
                     if name not in kinds:
                         _note_kind(kinds, name, batch[name].to_pylist())
             yield batch
             first += len(batch[columns[0]])
 
-    def _by_arrow(self, text: bytes, columns: Sequence[str]) -> ColumnBatch | None:
-        """Columns of the types of the first rows, which pyarrow would guess anew for each block, and dates of text."""
+    def _by_arrow(self, text: bytes, columns: Sequence[str], *, every: bool = False) -> ColumnBatch | None:
+        """Columns of the types of the first rows, which pyarrow would guess anew for each block, and dates of text.
+
+        With `every` the other fields are there too, in types that pyarrow guesses. None where it cannot read the text,
+        and for lists that are passed on, in which whole numbers would not stay what they are.
+        """
         if find_spec("pyarrow") is None:
             return None
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.json"))
@@ -206,16 +235,21 @@ class JsonTable(Table):
         types = (arrow.int64(), arrow.float64(), arrow.string(), arrow.list_(arrow.float64()))
         try:
             kinds_of = {name: self._kinds.get(name, set()) for name in columns}
+            if any(list in kinds_of[name] for name in columns if name in self.kept):
+                return None
             schema = [(name, types[[kinds_of[name] <= kind for kind in kinds].index(True)]) for name in columns]
-            parsing = reader.ParseOptions(explicit_schema=arrow.schema(schema), unexpected_field_behavior="ignore")
+            unexpected = "infer" if every else "ignore"
+            parsing = reader.ParseOptions(explicit_schema=arrow.schema(schema), unexpected_field_behavior=unexpected)
             whole = reader.ReadOptions(use_threads=False, block_size=len(text))
             table = reader.read_json(io.BytesIO(text), whole, parsing).combine_chunks()
         except ValueError:  # NaN, values of several kinds, lines that are no JSON: of arrow, or of `index`
             return None
-        return {name: table[name].chunk(0) for name in columns}
+        return {name: table[name].chunk(0) for name in table.column_names}
 
     def _by_line(self, text: bytes, columns: Sequence[str], first: int, kinds: dict[str, type]) -> ColumnBatch:
         rows = self._parsed(text, first)
+        late = {name for row in rows for name in row} - self._kinds.keys() - {*columns}
+        self._late |= {name: objects([row.get(name) for row in rows]) for name in sorted(late)}
         return {name: self._column([row.get(name) for row in rows], name, first, kinds) for name in columns}
 
     def _texts(self, n_bytes: int) -> Iterator[bytes]:

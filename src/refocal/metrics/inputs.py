@@ -30,7 +30,14 @@ from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number,
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order
-from refocal.rows.gate import Arguments, aligned, has_class_axis, in_order_of_numbers, names_of_columns
+from refocal.rows.gate import (
+    Arguments,
+    aligned,
+    check_same_order,
+    has_class_axis,
+    in_order_of_numbers,
+    names_of_columns,
+)
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, resolve
 from refocal.rows.positive import check_series
@@ -229,6 +236,7 @@ def read(
     is_binary = scores.ndim == 1
     n_classes = 2 if is_binary else int(scores.shape[1])
     if class_names is not None and (names is None or is_binary):
+        check_same_order(class_names, aligned_rows.column_names, function, "classes")
         names = check_class_names(class_names, n_classes, function, "classes")
         whole_names = tuple(str(name) for name in class_names)
         if is_binary and number_keys(names or ()) == [1, 0]:

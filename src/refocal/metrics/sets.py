@@ -15,7 +15,7 @@ from refocal.metrics.inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import names_of_columns
+from refocal.rows.gate import check_same_order, names_of_columns
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -95,10 +95,16 @@ def set_coverage(
         expected = "left out where the columns of sets have names"
         raise ParameterError("classes", function, expected=expected, got="classes")
     if classes is not None:
+        check_same_order(classes, columns, function, "classes")
         names = check_class_names(classes, given.shape[-1], function, "classes")
         columns = tuple(classes)
-    known = None if names is None else _in_order_of_numbers(names)
+    known = None if names is None else tuple(str(name) for name in names)
     given_table = given.astype(np.float64)
+    order = order_of_numbers(known)
+    if order is not None and known is not None and columns is not None:  # classes called 0 … C-1 are in this order
+        known = tuple(known[i] for i in order)
+        columns = tuple(columns[i] for i in order)
+        given_table = given_table[..., order]
     options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
     rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
     labels = rows.labels
@@ -120,12 +126,6 @@ def set_coverage(
         worst_coverage=float(coverage_of_class[worst]),
         parts=_parts(rows, covered, size, _kept_groups(groups, y_true, rows, function), known, level),
     )
-
-
-def _in_order_of_numbers(names: Sequence[Any]) -> tuple[str, ...]:
-    """The names of the classes in the order in which rows are read: that of their numbers, if they are 0 … C-1."""
-    order = order_of_numbers(names)
-    return tuple(str(names[i]) for i in order or range(len(names)))
 
 
 def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:

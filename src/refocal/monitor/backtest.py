@@ -18,13 +18,14 @@ from scipy.stats import t as student
 from refocal._arrays import Matrix, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
+from refocal.calibrators.class_order import labels_of
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.intervals import Interval
 from refocal.monitor.policies import Batch, Keep, Policy, usual_policies
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.shift.correction import Correction
-from refocal.shift.rows import SMALLEST_LOG_P, labels_of, log_probabilities
+from refocal.shift.rows import SMALLEST_LOG_P, log_probabilities
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class PolicyResult:
     accuracy: float
     """Likewise."""
     difference: Interval
-    """Of the log-loss, to keeping the calibrator, by the scatter of batches: below 0 is better."""
+    """Of the log-loss, to keeping the calibrator, by the scatter of batches: below 0 is better. Of one batch it has no
+    ends."""
     path: tuple[float, ...]
     """The log-loss of each batch."""
     slope: float
@@ -243,11 +245,11 @@ def _two_columns(log_p: Any) -> Matrix:
 
 
 def _mean_difference(difference: Any, n: Any, level: float) -> Interval:
-    """The mean over rows of a difference by batch, with its interval over batches."""
+    """The mean over rows of a difference by batch, with its interval over batches: that of one has no ends."""
     m = len(n)
     mean = float(n @ difference / n.sum())
     if m < 2:
-        return Interval(mean, mean, mean, level, 0.0, 0.0, 0)
+        return Interval(mean, -math.inf, math.inf, level, math.inf, 0.0, 0)
     deviation = n * (difference - mean)
     error = math.sqrt(m / (m - 1) * float(deviation @ deviation)) / float(n.sum())
     reach = float(student.ppf(0.5 + 0.5 * level, m - 1)) * error

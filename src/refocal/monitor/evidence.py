@@ -81,21 +81,15 @@ class Stream:
         return float(np.logaddexp.reduce([kept, *self._log_capital()]))
 
     @property
-    def likely_start(self) -> int:
-        """How many batches had entered before the start since which the evidence is largest; 0 where there is none."""
-        return self.begun[self._best()] if self.begun else 0
-
-    @property
     def mean(self) -> float:
-        """The mean of x since that start, in standard deviations of independent rows: its sign is that of y - p."""
+        """The mean of x, in standard deviations of independent rows, since the start of largest e-value.
+
+        Whatever was put into that start; the sign is that of y - p.
+        """
         if not self.begun:
             return 0.0
-        best = self._best()
+        best = int(np.argmax(self._log_capital() - np.array(self.log_weight)))
         return self.s[best] / (self.n_entered - self.begun[best])
-
-    def _best(self) -> int:
-        """The start since which the e-value is largest, whatever was put into it."""
-        return int(np.argmax(self._log_capital() - np.array(self.log_weight)))
 
     def add(self, residual: float, information: float) -> None:
         """A batch; it enters together with later ones if it has little information."""

@@ -18,7 +18,14 @@ from typing import ClassVar, NamedTuple
 from refocal.errors import FormatError
 from refocal.monitor.evidence import BatchTest
 from refocal.monitor.independent import ALTERNATIVES, Wealth
-from refocal.monitor.period_sums import Period, ScoreScale, expected_of, log_odds_of, stream_in_words
+from refocal.monitor.period_sums import (
+    Period,
+    ScoreScale,
+    expected_of,
+    log_odds_of,
+    start_of_change,
+    stream_in_words,
+)
 from refocal.monitor.periods import Key, in_order
 from refocal.rows import Predictions
 
@@ -39,7 +46,7 @@ class Alarm:
     moved: list[str] = field(default_factory=list)
     """What has moved, with a familywise error of at most alpha; what has most evidence if nothing has enough alone."""
     since: str = ""
-    """The period with which the change seems to have begun, where it is known."""
+    """The period with which the change seems to have begun, as `start_of_change` has it, where it is known."""
     acknowledged: str = ""
     """The last period before the recalibration that answered it; empty until then."""
     monitor: str = ""
@@ -152,7 +159,7 @@ class History:
         key = period.first
         at = next((i for i, old in enumerate(self.old) if in_order(key) <= in_order(old.last)), None)
         if at is not None:
-            self.old[at] = self.old[at].plus(period)
+            self.old[at] = self.old[at].plus(replace(period, sums={}))
             return
         position = bisect_left(self.periods, in_order(key), key=lambda each: in_order(each.first))
         is_known = position < len(self.periods) and self.periods[position].first == key
@@ -200,8 +207,7 @@ class History:
             streams = self.test.streams
             best = max(streams, key=lambda name: streams[name].log_e + self.test.log_share[name])
             moved = [stream_in_words(name, streams[name].mean) for name in self.test.moved(alpha) or [best]]
-            n_back = streams[best].n_entered - streams[best].likely_start
-            since = self.path[-min(n_back, len(self.path))].period
+            since = start_of_change([*self.old, *self.periods], best)
         self.alarms.append(Alarm(str(key), math.exp(min(log_e, LARGEST_LOG_E)), self.n_entered, moved, since))
 
     def merge(self, other: History, alpha: float) -> None:
@@ -247,6 +253,7 @@ class History:
         self.last = None
         self.n_entered = 0
         self.path = []
+        self.periods = [replace(period, has_entered=False) for period in self.periods]
         for period in entered:
             if self.independent:
                 self.wealth = self.wealth.after(period.ratios)
@@ -273,7 +280,9 @@ class History:
         if not self.independent and not period.has_entered and period.n > 0:
             self._enter(period, period.n, alpha)
         period = self.periods.pop(0)
-        self.old = _shortened([*self.old, replace(period, sums={}, ratios=[])])
+        # The sums say where a change began; of further groups there would be ever more.
+        sums = {name: pair for name, pair in period.sums.items() if name in self.test.streams}
+        self.old = _shortened([*self.old, replace(period, sums=sums, ratios=[])])
 
 
 def _shortened(old: list[Period]) -> list[Period]:

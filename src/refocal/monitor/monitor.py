@@ -102,7 +102,7 @@ class CalibrationMonitor:
     ...     shift = 0.1 if day > 10 else 0.0
     ...     _ = monitor.update(p, rng.random(500) < p + shift, period=f"day {day:02}")
     >>> monitor.alarm, monitor.alarms[0].since, monitor.advice().action
-    ('day 23', 'day 08', 'recalibrate')
+    ('day 23', 'day 11', 'recalibrate')
     """
 
     def __init__(

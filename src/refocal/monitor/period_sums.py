@@ -14,6 +14,7 @@ from refocal.errors import FormatError
 from refocal.metrics.bins import uniform_index
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
 from refocal.metrics.scores import brier_terms
+from refocal.monitor.evidence import LEAST_INFORMATION
 from refocal.monitor.independent import ALTERNATIVES, SMALLEST_P, log_ratios
 from refocal.monitor.periods import Key, in_order
 from refocal.rows import Predictions
@@ -339,6 +340,28 @@ class WindowSummary:
     rate: Interval
     bias: Interval
     """Mean p less the rate."""
+
+
+def start_of_change(periods: list[Period], stream: str) -> str:
+    """The period with which a stream seems to have begun to move, from those that have entered a test, in their order.
+
+    That from which to the last (Σ g (y - p))² / Σ g² p (1 - p) is largest: the likeliest start of a constant shift of
+    the log-odds after calm periods, whatever the size of each. Of periods that were joined it is the first; empty where
+    the sums of all are too little for a batch of the test.
+    """
+    start = ""
+    largest = 0.0
+    residual = 0.0
+    information = 0.0
+    for period in reversed(periods):
+        if not period.has_entered or stream not in period.sums:
+            continue
+        residual += period.sums[stream][0]
+        information += period.sums[stream][1]
+        if information >= LEAST_INFORMATION and residual**2 / information > largest:
+            largest = residual**2 / information
+            start = str(period.first)
+    return start
 
 
 def summary_of(periods: list[Period], level: float, *, independent: bool = True) -> WindowSummary | None:

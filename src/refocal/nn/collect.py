@@ -22,7 +22,7 @@ from refocal._validation import check_integer, check_option, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.labels import IgnoreIndex, LabelRule
 from refocal.rows.marks import check_marks
 
 UPSAMPLING = {4: "bilinear", 5: "trilinear"}
@@ -181,6 +181,10 @@ class _Rows:
         ignored = unlabelled if ignore_index is None else check_marks(ignore_index, "collect_logits")
         unknown = torch.isin(labels, torch.tensor(ignored, device=labels.device))
         if of_labels:
+            stated = labels[~unknown]
+            if (stated == UNKNOWN).any():  # it would be taken for the mark that takes the place of all others below
+                rule = LabelRule(2, argument="labels", function="collect_logits")
+                raise rule.outside(int(stated.min()), int(stated.max()))
             labels = labels.masked_fill(unknown, UNKNOWN)
             unknown = unknown.all(-1)
         known = (~unknown).nonzero()

@@ -205,14 +205,15 @@ def expected_table(expected: Sequence[ExpectedPerformance]) -> list[dict[str, st
 
 
 def shares_table(found: Adaptation) -> list[dict[str, str]]:
-    """The class shares before and after an adaptation."""
-    columns = zip(found.classes, found.shares_of_fit, found.shares, found.low, found.high, strict=True)
+    """The class shares before an adaptation, and those now: where it was refused, if only shares had changed."""
+    columns = zip(found.classes, found.shares_of_fit, found.estimated, found.low, found.high, strict=True)
     interval = f"{100 * found.level:g} % interval"
+    heading = "share if nothing else had changed %" if found.refused else "share now %"
     return [
         {
             "class": name,
             "share of the fit %": percent(before),
-            "share now %": percent(now),
+            heading: percent(now),
             interval: f"{percent(low)} – {percent(high)}",
         }
         for name, before, now, low, high in columns
@@ -259,12 +260,13 @@ def performance_sentence(performance: Performance) -> str:
 
 def policies_table(found: Backtest) -> list[dict[str, str]]:
     """The policies of a backtest, best first."""
+    several = len(found.periods) > 1  # by whose scatter intervals are
     return [
         {
             "policy": f"{result.name} (recommended)" if result.name == found.recommended else result.name,
             "log-loss": f"{result.log_loss:.4f}",
             "to keeping": f"{result.difference.value:+.4f}",
-            "interval": f"{result.difference.low:+.4f} – {result.difference.high:+.4f}",
+            "interval": f"{result.difference.low:+.4f} – {result.difference.high:+.4f}" if several else "no interval",
             "accuracy %": percent(result.accuracy),
         }
         for result in found.results

@@ -61,6 +61,18 @@ def shared_beginning(columns: Sequence[Any]) -> int:
     return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
+def without_beginnings(columns: Iterable[Any]) -> list[Any]:
+    """What tells names apart: each without the beginning that all share, and the one that they then share again.
+
+    >>> without_beginnings(["logit_img_cat", "logit_img_dog"]), without_beginnings(["p0", "p1"])
+    (['cat', 'dog'], ['0', '1'])
+    """
+    names = [*columns]
+    while start := shared_beginning(names):
+        names = [name[start:] for name in names]
+    return names
+
+
 def _is_number(text: str) -> bool:
     try:
         number_of_text(text)

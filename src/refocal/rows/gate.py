@@ -15,8 +15,8 @@ from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
-from refocal.rows.keys import label_key, order_of_numbers
+from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning, without_beginnings
+from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelMap,
@@ -30,7 +30,7 @@ from refocal.rows.labels import (
     unless_usual,
 )
 from refocal.rows.marks import check_marks, labelled_rows
-from refocal.rows.positive import check_series, order_with_positive, other_class
+from refocal.rows.positive import check_series, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
 from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
@@ -113,14 +113,21 @@ def read_rows(
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
 
 
-def check_same_order(class_names: Sequence[Any], columns: tuple[Any, ...] | None, function: str) -> None:
-    """Names that a caller gives to the columns of a data frame are not those of the frame in another order."""
-    own, _ = names_of_columns(columns)
-    given = [label_key(name) for name in class_names]
-    known = None if own is None else [label_key(name) for name in own]
-    if known is not None and given != known and {*given} == {*known}:
-        expected = f"left out, or in the order of the columns, {', '.join(str(name) for name in own or ())}"
-        raise ShapeError("class_names", function, expected=expected, got=", ".join(str(name) for name in class_names))
+def check_same_order(
+    class_names: Sequence[Any], columns: Sequence[Any] | None, function: str, argument: str = "class_names"
+) -> None:
+    """Names that a caller gives to columns that have some are not those of the columns in another order.
+
+    What either share at the beginning is no part of them, and columns may be called by their numbers.
+    """
+    if columns is None:
+        return
+    own = without_beginnings(columns)
+    given = number_keys(without_beginnings(class_names))
+    known = number_keys(own)
+    if given != known and {*given} == {*known}:
+        expected = f"left out, or in the order of the columns, {', '.join(str(name) for name in own)}"
+        raise ShapeError(argument, function, expected=expected, got=", ".join(str(name) for name in class_names))
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:
@@ -207,7 +214,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
         # They count columns, whatever the names, which may have numbers in another order, as 1_prob and 0_prob.
         options["first_label"] = 0
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
-        rows = replace(rows, labels=unknown)  # also where columns called 1 and 0 were put in order
+        rows = replace(rows, labels=unknown[: len(rows)])  # also where columns called 1 and 0 were put in order
         return _with_checked_column(_with_positive(rows, reader, np.ndim(values) == 1), reader)
     options |= {
         "first_label": reader.first_label,
@@ -236,19 +243,18 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
     if reader.positive_label is None:
         return rows
-    names_of_reader = reader.class_names
-    if names_of_reader is not None:
-        by_name = LabelMap(2, LabelRule(2, names_of_reader, function=reader.function).columns_by_name())
-        if has_one_column and by_name.column(reader.positive_label) == 0:
-            raise other_class(reader.positive_label, names_of_reader, reader.function)
-        # Columns called 0 and 1, now in this order, have no names but these; one number has become two columns.
-        names_of_reader = rows.class_names or ("0", "1")
-        has_one_column = False
-    rule = LabelRule(rows.n_classes, names_of_reader, function=reader.function)
-    # Labels that are not known yet are taken for 0 and 1 where the positive one is, and else for it alone.
-    is_number = LabelMap(2, None).column(reader.positive_label) >= 0
-    distinct = [0, 1] if is_number and rule.names is None else [] if rule.names else [reader.positive_label]
+    rule = reader.rule
+    first = reader.first_label or 0
+    # Labels that are not known yet are taken for the numbers of the columns where the positive one is such a number,
+    # and else for it alone.
+    is_number = LabelMap(2, None, first).column(reader.positive_label) >= 0
+    distinct = [] if rule.names else [first, first + 1] if is_number else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
+    if rule.names is not None:
+        # Columns called 0 and 1, which are now in this order, have no names but these.
+        positive = number_keys(rule.names)[0 if swaps else 1]
+        names = rows.class_names or ("0", "1")
+        swaps = number_keys(names)[0] == positive
     named_rows = replace(rows, class_names=names)
     if not swaps:
         return named_rows

@@ -68,6 +68,18 @@ def order_of_numbers(names: Sequence[Any] | None) -> list[int] | None:
     return [keys.index(number) for number in range(len(keys))]
 
 
+def consecutive_numbers(keys: Sequence[LabelKey]) -> list[int] | None:
+    """The keys of names of columns, if they are numbers of which none is left out, in any order; else None.
+
+    >>> consecutive_numbers([2, 1]), consecutive_numbers([-1, 1]), consecutive_numbers([1, "other"])
+    ([2, 1], None, None)
+    """
+    numbers = [key for key in keys if isinstance(key, int)]
+    if not numbers or len(numbers) < len(keys) or {*numbers} != {*range(min(numbers), min(numbers) + len(keys))}:
+        return None
+    return numbers
+
+
 def columns_by_number_within(names: Sequence[Any]) -> dict[LabelKey, int]:
     """The column of each number in the names of columns, where they differ in it alone, as c1 and c2 do; else none.
 

@@ -109,7 +109,9 @@ def _positive_of_unnamed(
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0
-        return PositiveOrder(by_number, ("0", "1") if swaps else None, swaps)
+        numbers = (by_number.first_label, by_number.first_label + 1)
+        names = (str(numbers[0]), str(numbers[1]))
+        return PositiveOrder(by_number, names if swaps or numbers != (0, 1) else None, swaps)
     # Where all labels are of one class, the other one of numbers and truths is not in doubt, and a word that is not the
     # positive one is the other class. A number may be a mark, or count otherwise, and is not.
     others: dict[LabelKey, LabelKey] = {0: 1, 1: 0, "True": "False", "False": "True"}

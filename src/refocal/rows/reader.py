@@ -13,12 +13,14 @@ from refocal._arrays import (
     NUMBERS,
     Flags,
     Indices,
+    as_floating,
+    in_single,
     row_blocks,
     to_numpy,
     two_columns,
 )
 from refocal._clusters import cluster_keys
-from refocal._groups import as_groups
+from refocal._groups import as_groups, columns_of_groups
 from refocal._validation import (
     FINITE_LABELS,
     FINITE_ROWS,
@@ -29,8 +31,8 @@ from refocal._validation import (
     not_finite,
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
-from refocal.rows.class_names import column_order
-from refocal.rows.keys import label_key, number_keys, order_of_numbers
+from refocal.rows.class_names import column_order, without_beginnings
+from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
@@ -114,9 +116,14 @@ class RowReader:
     """Whether that column has groups to measure separately as well."""
     has_one_number: bool = False
     """Whether each row is one number, about the second of two classes."""
+    group_columns: tuple[str, ...] | None = None
+    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
+        if self.renormalise and self.input != "probabilities":
+            expected = "left out: it is for probabilities"
+            raise ParameterError("renormalise", self.function, expected=expected, got="True")
 
     @property
     def rule(self) -> LabelRule:
@@ -144,8 +151,7 @@ class RowReader:
         rule = self.rule
         labels = [label for label in distinct if label_key(label) not in self.ignore_index]
         if self.skip_bad_rows:
-            both = (LabelMap(self.n_classes, rule.columns_by_name()), LabelMap(self.n_classes, None))
-            labels = [label for label in labels if any(label_map.column(label) >= 0 for label_map in both)]
+            labels = self._without_bad(labels)
         if self.positive_label is not None:
             label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
             order = np.array([1, 0]) if swaps and not has_one_column else None
@@ -168,6 +174,23 @@ class RowReader:
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
 
+    def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
+        """Distinct labels without those of rows that will be left out.
+
+        Labels that can name columns without names do, as in memory. Where they cannot, column numbers among them stand,
+        unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
+        """
+        rule = self.rule
+        by_name = LabelMap(self.n_classes, rule.columns_by_name())
+        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
+        known = [label for label in distinct if label_key(label) is not None]
+        if not rule.names_by_labels(known):
+            return usable
+        keys = {label_key(label) for label in known}
+        count_from_one = 0 not in keys and self.n_classes in keys
+        return known if count_from_one or _can_name_columns(known, rule) else usable or known
+
     def _typed(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
     ) -> tuple[Any, ...] | None:
@@ -186,9 +209,9 @@ class RowReader:
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
 
-        Columns are the classes in their order, except that columns of which the classes are the numbers 0 … C-1 are in
-        the order of these. One number per row is about the second class, the positive one; a positive label that says
-        otherwise is an error.
+        Columns are the classes in their order, except that columns of which the classes are consecutive numbers, such
+        as 0 … C-1, are in the order of these. One number per row is about the second class, the positive one; a
+        positive label that says otherwise is an error.
 
         >>> reader = RowReader(2, "probabilities", has_one_number=True).of_classes(("late", "on time"))
         >>> rows, _ = reader.read(RawRows(np.array([0.9, 0.2]), ["on time", "late"]))
@@ -198,17 +221,19 @@ class RowReader:
         if classes is None or self.class_names is not None or len(classes) != self.n_classes:
             return self
         names = tuple(str(name) for name in classes)
-        keys = [label_key(name) for name in names]
-        counted = list(range(self.n_classes))
+        ends = consecutive_numbers(number_keys(without_beginnings(names)))
+        if ends is not None and consecutive_numbers(number_keys(names)) is None and not self.has_one_number:
+            names = tuple(names[i] for i in np.argsort(ends))  # class_2, class_0, class_1, which labels may be
         if self.has_one_number:
             self._check_positive(names)
             self.check_one_column(names)
+        numbers = consecutive_numbers([label_key(name) for name in names])
         positive = self.positive_label
-        if positive is None and keys == [1, 0]:
+        if positive is None and numbers is not None and len(names) == 2 and numbers[0] > numbers[1]:
             positive = names[1]
-        is_numbered = {*keys} == {*counted}
-        if keys == counted or (is_numbered and not self.has_one_number):
-            return replace(self, positive_label=positive)
+        if numbers is not None and (not self.has_one_number or numbers == [*range(self.n_classes)]):
+            counted = tuple(str(number) for number in sorted(numbers))
+            return replace(self, class_names=None if min(numbers) == 0 else counted, positive_label=positive)
         return replace(self, class_names=names, positive_label=positive)
 
     def _check_positive(self, classes: tuple[str, ...]) -> None:
@@ -286,6 +311,7 @@ class RowReader:
             kept &= ~bad
         some: Any = slice(None) if kept.all() else kept
         of_groups, of_clusters = self.split_groups(rows)
+        self._check_group_columns(rows)
         groups = as_groups(of_groups, len(numbers), self.function) if _has_groups(of_groups) else {}
         clusters = None if of_clusters is None else cluster_keys(of_clusters, len(numbers), self.function)
         values = values[some]
@@ -317,6 +343,15 @@ class RowReader:
             del groups[self.clusters]
         return groups, clusters
 
+    def _check_group_columns(self, raw: RawRows) -> None:
+        """Refuse rows in other columns of groups than those of the first block, from which they would be missing."""
+        columns = tuple(columns_of_groups(raw.groups))
+        if self.group_columns is None or {*columns} == {*self.group_columns} or len(raw.labels) == 0:
+            return
+        expected = f"in the columns of the first block ({', '.join(self.group_columns) or 'none'}) in every block"
+        got = f"{', '.join(columns) or 'none'} in {raw.where}"
+        raise DataError("groups", self.function, expected=expected, got=got)
+
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""
         values: NDArray[Any] = to_numpy(raw.values)
@@ -324,7 +359,10 @@ class RowReader:
             got = f"dtype {values.dtype} in {raw.where}"
             raise DataError("X", self.function, expected=NUMBERS, got=got)
         if values.ndim == 1 and self.n_classes == 2:
-            values = two_columns(values, self.input)
+            is_impossible = values == -np.inf  # which log-odds are not: such a row is bad, as one of -inf alone
+            values = two_columns(in_single(values), self.input)
+            if is_impossible.any():
+                values[is_impossible] = -np.inf
         if values.ndim != 2 or values.shape[1] != self.n_classes:
             expected = f"of {self.n_classes} columns in every block, as in the first"
             raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {raw.where}")
@@ -354,7 +392,9 @@ class RowReader:
         if raw.labels is None:
             raise LabelError("y", self.function, expected="given, one label for each row", got=f"none in {raw.where}")
         labels = to_numpy(raw_labels(raw.labels, "y", self.function).values)
-        weight = None if raw.weight is None else np.asarray(to_numpy(raw.weight), dtype=np.float64)
+        weight = None
+        if raw.weight is not None:
+            weight = to_numpy(as_floating(raw.weight, "sample_weight", self.function)[0]).astype(np.float64, copy=False)
         for name, column in (("y", labels), ("sample_weight", weight)):
             if column is not None and tuple(column.shape) != raw.values.shape[:1]:
                 got = f"shape {tuple(column.shape)} in {raw.where}"
@@ -367,7 +407,8 @@ class RowReader:
 
         A block that has a name is read by name, and one whose labels are no names has column numbers.
         """
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        first = self.first_label or 0
+        by_number = LabelMap(self.n_classes, None, first)
         label_map = self.label_map
         rule = self.rule
         if label_map is None and rule.names is None:
@@ -379,7 +420,7 @@ class RowReader:
             label_map = by_name if has_name and not is_counted else by_number
         is_moved = raw.is_moved or self._order_of_block(raw) is not None
         # Numbers are names too where the columns are called by their own.
-        are_names = [label_key(name) for name in rule.names or ()] == [*range(self.n_classes)]
+        are_names = [label_key(name) for name in rule.names or ()] == [*range(first, first + self.n_classes)]
         if is_moved and rule.names is not None and label_map.columns is None and not are_names:
             raise moved_error(raw.where, self.function)
         return label_map
@@ -442,6 +483,19 @@ class RowReader:
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
         return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")
+
+
+def _can_name_columns(distinct: Collection[Any], rule: LabelRule) -> bool:
+    """Whether columns without names can have these distinct labels as their names.
+
+    >>> _can_name_columns([1, 2], LabelRule(2)), _can_name_columns([0, 1, 7], LabelRule(2))
+    (True, False)
+    """
+    try:
+        sorted_classes(in_sorted_order(distinct), None, rule)
+    except LabelError:
+        return False
+    return True
 
 
 def moved_error(where: str, function: str) -> LabelError:

@@ -30,16 +30,18 @@ def replicate_parameters(
 ) -> tuple[Matrix, Vector]:
     """Draws of the errors a (replicates, C) and b (replicates,) of a fit on `n_fit` rows like these.
 
-    `excess` is by how much its slope was too large on its own rows, to which it was fitted: elsewhere it is so by
-    about as much again or not at all, and b has the mean -excess and this much more scatter.
+    `excess` is by how much its slope was too large on its own rows, to which it was fitted, where 1 - excess would have
+    been right: elsewhere it is so by about as much again or not at all, (1 - excess)^(1 + z) with z ~ N(0, 1).
     """
     # The weight of the prior on each number, in rows: classes that hardly occur are not known to nothing.
     prior_rows = 1.0
     # Probabilities are not turned round, as they could be where the fit's are all 0 or 1 and say nothing of a slope.
-    least_error_of_slope = -0.95
+    least_slope = 0.05
     # Beyond as many classes the errors of their intercepts count as independent.
     most_joint = 200
-    known_error = excess * (1.0 + rng.normal(size=n_replicates)) if excess > 0.0 else 0.0
+    known_error: Vector | float = 0.0
+    if excess > 0.0:
+        known_error = 1.0 - max(1.0 - excess, least_slope) ** (1.0 + rng.normal(size=n_replicates))
     n_classes = log_p.shape[1]
     p = np.exp(log_p)
     share = weight / weight.sum()
@@ -51,7 +53,7 @@ def replicate_parameters(
         variance = 1.0 / (n_fit * (mean - share @ p**2) + prior_rows)
         a = rng.normal(size=(n_replicates, n_classes)) * np.sqrt(variance)
         b = rng.normal(size=n_replicates) / np.sqrt(n_fit * slope + prior_rows)
-        return a, np.maximum(b - known_error, least_error_of_slope)
+        return a, np.maximum(b - known_error, least_slope - 1.0)
     information = np.zeros((n_classes + 1, n_classes + 1))
     information[:n_classes, :n_classes] = np.diag(mean) - (p * share[:, None]).T @ p
     information[:n_classes, n_classes] = cross
@@ -61,4 +63,4 @@ def replicate_parameters(
     # x = L⁻ᵀ z has the covariance (L Lᵀ)⁻¹.
     factor = np.linalg.cholesky(information)
     draws = np.linalg.solve(factor.T, rng.normal(size=(n_classes + 1, n_replicates))).T
-    return draws[:, :n_classes], np.maximum(draws[:, n_classes] - known_error, least_error_of_slope)
+    return draws[:, :n_classes], np.maximum(draws[:, n_classes] - known_error, least_slope - 1.0)

@@ -19,8 +19,12 @@ from refocal._arrays import Indices, Matrix, Vector, to_numpy
 from refocal._clusters import as_clusters
 from refocal._validation import check_integer, check_number
 from refocal.calibrators import Calibrator
-from refocal.errors import ShapeError
+from refocal.calibrators.class_order import labels_of
+from refocal.calibrators.fitted import slope_of_labels
+from refocal.errors import LabelError, ShapeError
 from refocal.maps.steps import Offset, Temperature
+from refocal.rows import Predictions
+from refocal.rows.class_names import column_order
 from refocal.rows.gate import Arguments
 from refocal.shift.belief import softmax
 from refocal.shift.rows import (
@@ -28,7 +32,6 @@ from refocal.shift.rows import (
     check_changeable,
     followed_by,
     labelled,
-    labels_of,
     log_probabilities,
     read_labelled,
     weight_in_rows,
@@ -72,10 +75,16 @@ class Correction:
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
-        """The calibrator with the correction behind its own steps, and notes in its report."""
+        """The calibrator with the correction behind its own steps, and notes in its report.
+
+        The shares that its probabilities stood for are no longer those; what they are now, notes may say.
+        """
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
         updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
-        return followed_by(calibrator, steps, {"updated": updated, **notes})
+        made = followed_by(calibrator, steps, {"updated": updated, **notes})
+        for name in {"class_shares", "mean_probabilities"} - notes.keys():
+            made.fit_report_.pop(name, None)
+        return made
 
 
 def fit_correction(
@@ -238,9 +247,14 @@ def update(
         weight = weight / design_effect(log_p, numbers, of_rows, weight)
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
-    # The shares that the corrected probabilities stand for, for `adapt`.
-    shares = weight @ np.exp(correction.apply(log_p)) / weight.sum()
-    return correction.behind(calibrator, mean_probabilities={"n_rows": len(log_p), "values": shares.tolist()})
+    # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.
+    p = np.exp(correction.apply(log_p))
+    shares = weight @ p / weight.sum()
+    known = calibrator.fit_report_.get("mean_probabilities", {})
+    means = {**known, "n_rows": len(log_p), "values": shares.tolist()}
+    if len(shares) == 2 and not intercept_only:
+        means["slope"] = slope_of_labels(p[:, 1], numbers, weight)
+    return correction.behind(calibrator, mean_probabilities=means)
 
 
 @dataclass
@@ -277,6 +291,7 @@ class OnlineUpdate:
         self._squares = 0.0
         self._count = 0.0
         self._last_x: float | None = None
+        self._class_names: tuple[str, ...] | None = None
 
     @property
     def correction(self) -> Correction:
@@ -285,7 +300,10 @@ class OnlineUpdate:
         return Correction(max(float(self._mean[self.n_classes]), LEAST_SLOPE), intercept - intercept.mean())
 
     def partial_fit(self, log_p: Any, labels: Any, sample_weight: Any = None) -> Self:
-        """A batch of log-probabilities (N, C) of the calibrator, their labels, and their weights, as in fits."""
+        """A batch of log-probabilities (N, C) of the calibrator, their labels, and their weights, as in fits.
+
+        Columns with names may be in any order: their classes are those of the first batch that has names.
+        """
         if np.size(labels) == 0:
             return self
         function = "OnlineUpdate.partial_fit"
@@ -293,9 +311,23 @@ class OnlineUpdate:
             expected = f"of shape (N, {self.n_classes}), a column for each class"
             raise ShapeError("log_p", function, expected=expected, got=f"shape {np.shape(log_p)}")
         rows = read_labelled(log_p, labels, "logits", Arguments("log_p", "labels"), function, weight=sample_weight)
+        rows = self._in_first_order(rows, function)
         values = np.maximum(np.asarray(to_numpy(rows.values), dtype=np.float64), SMALLEST_LOG_P)
         self._observe(values, rows.labels, weight_in_rows(rows))
         return self
+
+    def _in_first_order(self, rows: Predictions, function: str) -> Predictions:
+        """A batch with its columns in the order of the first one with names."""
+        if self._class_names is None:
+            self._class_names = rows.class_names
+        order = column_order(rows.class_names, self._class_names, function)
+        if order is None:
+            return rows
+        if rows.label_map is not None and rows.label_map.columns is None:
+            expected = "names of classes where batches have their columns in several orders"
+            got = "column numbers in a batch of another order than the first"
+            raise LabelError("labels", function, expected=expected, got=got)
+        return rows.reordered(order)
 
     def _observe(self, log_p: Matrix, labels: Indices, weight: Vector) -> None:
         """The posterior after a batch of checked rows."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Indices, Matrix, Vector, to_numpy
+from refocal._arrays import Matrix, Vector, to_numpy
 from refocal.calibrators import Calibrator, PredictionSets, VennAbersCalibration
-from refocal.calibrators.class_order import check_labels, named_classes, order_for
+from refocal.calibrators.class_order import named_classes
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
@@ -28,13 +28,6 @@ def log_probabilities(calibrator: Calibrator, rows: Any, function: str) -> Matri
     if len(log_p) == 0:
         raise DataError("X", function, expected="at least one row", got="none")
     return np.maximum(log_p, SMALLEST_LOG_P)
-
-
-def labels_of(calibrator: Calibrator, rows: Predictions, function: str) -> Indices:
-    """The labels of rows as positions of the calibrator's classes."""
-    order = order_for(calibrator, rows, function)
-    check_labels(calibrator, rows, function)
-    return rows.labels if order is None else np.argsort(order)[rows.labels]
 
 
 def labelled(calibrator: Calibrator, rows: Any, labels: Any, function: str) -> Predictions:

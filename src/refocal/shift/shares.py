@@ -20,7 +20,7 @@ import numpy as np
 from refocal._arrays import Matrix, Vector
 from refocal._validation import check_number
 from refocal.calibrators import Calibrator
-from refocal.calibrators.class_order import named_classes
+from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
@@ -38,7 +38,6 @@ from refocal.shift.performance import Belief, Performance, excess_of_slope, perf
 from refocal.shift.rows import (
     check_changeable,
     followed_by,
-    labels_of,
     log_probabilities,
     weight_of_unlabelled,
 )
@@ -61,9 +60,11 @@ class Adaptation:
     shares_of_fit: tuple[float, ...]
     """Those of the calibrator's fit: the mean of its probabilities there."""
     shares: tuple[float, ...]
-    """Those that it was adapted to."""
+    """Those of the returned calibrator: what it was adapted to, or those of the fit where that was refused."""
+    estimated: tuple[float, ...]
+    """What the rows say the shares are if nothing else has changed, or those given: `shares` unless refused."""
     low: tuple[float, ...]
-    """The lower ends of the intervals of the shares."""
+    """The lower ends of the intervals of the estimated shares."""
     high: tuple[float, ...]
     """The upper ends."""
     level: float
@@ -184,6 +185,7 @@ def _adapt_to_known(
         classes=_names(calibrator),
         shares_of_fit=tuple(old.tolist()),
         shares=shares,
+        estimated=shares,
         low=shares,
         high=shares,
         level=request.level,
@@ -211,7 +213,7 @@ def _adapt_to_rows(
     n_fit = _rows_of_fit(calibrator)
     likeliest = likely_shares(p, old, weight)
     evidence = share_evidence(p, old, likeliest, known.n_rows, weight)
-    new = old + evidence.weight * (likeliest - old)
+    estimated = old + evidence.weight * (likeliest - old)
     test = None
     if fit_rows is not None:
         reference = np.exp(log_probabilities(calibrator, fit_rows, request.function))
@@ -222,18 +224,22 @@ def _adapt_to_rows(
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
         adapted = calibrator
+        shares = old
         used = log_p
         belief = None
     else:
-        adapted = _adapted(calibrator, known, new) if evidence.weight > 0.0 else calibrator
-        used = np.log(softmax(log_p + np.log(new / old)))
-        belief = _belief(log_p, replicates, np.log(new / old), np.log(likeliest / old))
+        adapted = _adapted(calibrator, known, estimated) if evidence.weight > 0.0 else calibrator
+        shares = estimated
+        log_ratio = np.log(estimated / old)
+        used = np.log(softmax(log_p + log_ratio))
+        belief = _belief(log_p, replicates, log_ratio, np.log(likeliest / old))
     result = Adaptation(
         classes=_names(calibrator),
         shares_of_fit=tuple(old.tolist()),
-        shares=tuple(new.tolist()),
-        low=tuple(np.minimum(low, new).tolist()),
-        high=tuple(np.maximum(high, new).tolist()),
+        shares=tuple(shares.tolist()),
+        estimated=tuple(estimated.tolist()),
+        low=tuple(np.minimum(low, estimated).tolist()),
+        high=tuple(np.maximum(high, estimated).tolist()),
         level=request.level,
         n_rows=len(p),
         performance=performance_of(
@@ -340,11 +346,11 @@ def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio
 
 
 def _adapted(calibrator: Calibrator, known: _SharesOfFit, new: Vector) -> Calibrator:
-    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares."""
+    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares, and the slope that it had."""
     offset = np.log(np.maximum(new, 1e-12) / known.values)
     shares = new.tolist()
-    notes = {"class_shares": shares, "mean_probabilities": {"n_rows": known.n_rows, "values": shares}}
-    return followed_by(calibrator, (Offset(offset),), notes)
+    means = {**calibrator.fit_report_.get("mean_probabilities", {}), "n_rows": known.n_rows, "values": shares}
+    return followed_by(calibrator, (Offset(offset),), {"class_shares": shares, "mean_probabilities": means})
 
 
 def _rows_of_fit(calibrator: Calibrator) -> float:

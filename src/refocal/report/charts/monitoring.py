@@ -45,7 +45,7 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
     ends = (e_values[0][0], e_values[-1][0])
     plot = _over_periods(ends, shown, "logarithm of the e-value (base 10)", tips, also=(0.0, 1.1 * alarm))
     plot.marks.append(Line(plot.x, [alarm, alarm], Color.SECOND, 1.4, "6 4"))
-    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
+    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "no alarm of this monitor is open"
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     return plot
 

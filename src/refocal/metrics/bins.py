@@ -253,7 +253,8 @@ def places_of_shares(cumulative: Vector, shares: Vector) -> Indices:
 
     They are lowered as in `bin_ends`.
     """
-    return np.searchsorted(cumulative, (shares - SHARE_ROUNDING) * cumulative[-1])
+    places: Indices = np.searchsorted(cumulative, (shares - SHARE_ROUNDING) * cumulative[-1])
+    return places
 
 
 def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Ranked:

@@ -90,8 +90,7 @@ class AdaFocalLoss(Loss):
                 name = f"{type(self).__name__}.update"
                 raise ParameterError("labels", name, expected="left out beside Predictions", got="labels")
             rows = logits.as_probabilities()
-            confidence, correct, _ = rows.top
-            self._move(confidence, correct, rows.weight)
+            self._move(*rows.top[:2], rows.weight)
             return
         batch = self._batch(logits, cast(Tensor, labels))  # which refuses None
         if batch.is_soft:

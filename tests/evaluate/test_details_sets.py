@@ -100,3 +100,9 @@ def test_a_page_has_them(tmp_path):
     assert "class emu" in page
     assert "That is a mean over fits" in page
     assert set_table(found)[0]["covered %"] in page
+    # The sets do not share the level of the rest of the page.
+    assert "for all classes and groups of this section together" in page
+    assert "together with the statements on methods, means and other diagrams" in page
+    assert "the sentences on methods, means and diagrams hold together" in page
+    assert "together with the diagrams and the statements on methods" in page
+    assert "other statements of this page" not in page

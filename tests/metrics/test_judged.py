@@ -8,6 +8,7 @@ from scipy import stats
 
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics import judged_rate
+from refocal.metrics.intervals import share_interval
 
 
 def rows(seed, n=100, n_more=2000, rate=0.7):
@@ -18,7 +19,8 @@ def rows(seed, n=100, n_more=2000, rate=0.7):
 
 
 def test_the_estimate_and_its_error_are_those_of_the_formula():
-    many, few, y = rows(0)
+    many, few, right = rows(0)
+    y = 2.0 * right
     found = judged_rate(many, few, y)
     pooled = np.concatenate([many, few])
     weight = np.cov(y, few, bias=True)[0, 1] / ((1 + len(y) / len(many)) * pooled.var())
@@ -33,6 +35,34 @@ def test_the_estimate_and_its_error_are_those_of_the_formula():
     assert (found.of_labels.low, found.of_labels.high) == pytest.approx(alone)
     assert found.of_judge == pytest.approx(pooled.mean())
     assert found.label_factor > 1.5
+    # The interval of a rate is Wilson's, of as many labels as give this error.
+    of_rate = judged_rate(many, few, right)
+    assert of_rate.interval.value == pytest.approx(rate / 2)
+    assert of_rate.interval.standard_error == pytest.approx(error / 2)
+    assert of_rate.label_factor == pytest.approx(found.label_factor)
+    reference = share_interval(rate / 2, 100 * found.label_factor, 0.95, 100)
+    assert of_rate.interval.low == pytest.approx(reference.low)
+    assert of_rate.interval.high == pytest.approx(reference.high)
+
+
+@pytest.mark.parametrize(("rate", "n"), [(0.5, 20), (0.95, 20), (0.95, 50), (0.99, 20)])
+def test_intervals_of_a_handful_of_labels_cover(rate, n):
+    covered = 0
+    for seed in range(300):
+        many, few, y = rows(seed, n, 1000, rate)
+        interval = judged_rate(many, few, y).interval
+        assert 0.0 <= interval.low < interval.high <= 1.0
+        covered += interval.low <= rate <= interval.high
+    assert covered >= 0.91 * 300  # 95 % but for three standard errors
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_labels_that_agree_leave_the_rate_open(label):
+    found = judged_rate(np.random.default_rng(0).random(500), np.linspace(0.0, 1.0, 20), [label] * 20)
+    assert found.interval.value == label
+    assert 0.1 < found.interval.high - found.interval.low < 0.25
+    assert found.interval == found.of_labels
+    assert found.label_factor == 1.0
 
 
 def test_intervals_cover_and_a_biased_judge_does_no_harm():

@@ -88,8 +88,8 @@ def decision_table(shares: Vector) -> DecisionTable:
 def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
     """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
 
-    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which they are exact. Labels of
-    a multi-label model are no groups of this kind, and more groups than a page shows are left out.
+        Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which it is exact. Labels of a
+    multi-label model are no groups of this kind, and more groups than a page shows are left out.
     """
     most_groups = 100
     members = {
@@ -271,8 +271,8 @@ class Group(NamedTuple):
 def measure_groups(groups: Sequence[Group], level_of_mean: float, seed: int) -> list[GroupRow]:
     """Every group, the worst first: the one whose mean is farthest from its rate, relative to its interval.
 
-    The interval of each mean, and the band of each diagram, has a level such that all statements of a report hold
-    together.
+    The interval of each mean, and the band of each diagram, has a level such that these hold together, and with the
+    statements of a report on methods.
     """
     n_diagrams = 12  # the worst groups have a reliability diagram
     rows = [_group_row(group, level_of_mean, seed) for group in groups]

@@ -439,7 +439,7 @@ def _can_recommend(results: Results, n_classes: int) -> bool:
 def _recommended_at(
     level: float, results: Results, calibrators: Mapping[str, Calibrator | None], n_classes: int
 ) -> str:
-    """The recommended method, where all statements of an evaluation hold together at a level."""
+    """The recommended method, where what is stated on methods, means and diagrams holds together at a level."""
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, n_classes)
     return recommended(results.of, calibrators, n_classes, levels.methods)
 

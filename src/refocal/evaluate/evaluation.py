@@ -261,7 +261,7 @@ class Measured:
     decisions: DecisionTable | None = None
     """Only for the uncalibrated model and the method shown in detail."""
     stated_bias: Interval | None = None
-    """Mean probability less rate, of two classes, at a level at which all statements of a report hold together.
+    """Mean probability less rate, of two classes, at the level of means and diagrams (`refocal.evaluate.statements`).
 
     Only for the uncalibrated model and the method shown in detail; None in evaluations of version 0.1.0.
     """

@@ -43,7 +43,7 @@ def _text(metric: Metric, method: Measured) -> str:
 def still_off(evaluation: Evaluation) -> str:
     """What is significantly wrong with the method that is shown in detail, in a sentence; empty where nothing is.
 
-    The mean, the reliability diagram and the groups each have the level at which all statements of a report hold.
+    The mean, the reliability diagram and the groups have levels at which they and the methods are right together.
     """
     after = evaluation.after
     parts = []

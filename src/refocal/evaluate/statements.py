@@ -1,4 +1,4 @@
-"""Which differences an evaluation states: all statements of one report are right together at its level.
+"""Which differences an evaluation states: those of methods, means and diagrams are right together at its level.
 
 A report tests many things: every method against the model as it is; the mean probability against the rate, and the
 reliability diagram against its band, of all rows and of each group. At 95 % each, a report on a calibrated model with
@@ -10,6 +10,10 @@ family of methods, p-values are adjusted by Holm (1979): with p₁ ≤ … ≤ p
 
 Within the other, each mean and each diagram has the level of the family to the power of 1 over their number (Šidák
 1967).
+
+What only some reports have are families of their own, each of which is right together at the whole level: the coverage
+of prediction sets by class and group, the segments of features, the ranges of each feature, and the decisions by group.
+So a report that has all of them errs somewhere more often than one of methods, means and diagrams.
 
 Whether the model is improved by a method is asked by the score test. Let a row have the probabilities p of the model
 and q of the method, and the label y. The derivative of the log-loss, as the log-probabilities move from log p towards
@@ -49,7 +53,7 @@ SQUARED_ECE = "squared_ece"
 
 
 class StatementLevels(NamedTuple):
-    """The levels at which the statements of a report are made."""
+    """The levels at which a report states differences of methods, means and diagrams."""
 
     methods: float
     """Of all comparisons of methods together."""
@@ -58,7 +62,7 @@ class StatementLevels(NamedTuple):
 
 
 def statement_levels(level: float, n_methods: int, n_groups: int, n_classes: int, n_shown: int = 1) -> StatementLevels:
-    """The levels of the statements of a report on a number of methods, of which `n_shown` are shown in detail.
+    """The levels of what a report on a number of methods states, of which `n_shown` are shown in detail.
 
     Each that is shown has a diagram of all rows and, of two classes, their mean; and both for each group.
 

@@ -223,7 +223,7 @@ def recommendation(evaluation: Evaluation) -> str:
 
 
 def _of_all_statements(evaluation: Evaluation, p_value: float) -> float:
-    """The p-value of all methods together as one of all statements of the report, to compare with 1 - level.
+    """The p-value of all methods together as one of methods, means and diagrams, to compare with 1 - level.
 
     Methods have the level l_m = level^(1/k) of the report's (`refocal.evaluate.statements`), so that
 
@@ -236,7 +236,8 @@ def _of_all_statements(evaluation: Evaluation, p_value: float) -> float:
 def _why_nothing(evaluation: Evaluation) -> str:
     """Why nothing is recommended: no method improves the log-loss, or one that does is far from the best."""
     n_methods = len(evaluation.methods) - 1
-    together = f"at {100 * evaluation.level:g} % for all statements" + (f" on {n_methods} methods" * (n_methods > 1))
+    methods = f"{n_methods} methods" if n_methods > 1 else "the method"
+    together = f"at {100 * evaluation.level:g} % for all statements on {methods}, means and diagrams"
     return f"no method improves on them significantly by log-loss ({together})"
 
 

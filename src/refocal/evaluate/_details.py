@@ -88,7 +88,7 @@ def decision_table(shares: Vector) -> DecisionTable:
 def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
     """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
 
-        Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which it is exact. Labels of a
+    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which it is exact. Labels of a
     multi-label model are no groups of this kind, and more groups than a page shows are left out.
     """
     most_groups = 100

@@ -70,7 +70,7 @@ WRONG = [
     ("fit y.npy --labels x.npy", 1, "names are swapped"),
     ("fit val.npz -o val.npz", 2, "must end in .json"),
     ("report cal.json test.npz", 2, "not both"),
-    ("report cal.json --groups region --seed 3 --method vs", 2, "--method, --seed, --groups: for files of rows"),
+    ("report cal.json --groups region --seed 3 --method vs", 2, "--methods, --seed, --groups: for files of rows"),
     ("report cal.json cal.json --probability-column p", 2, "--probability-column: for files of rows"),
     ("apply fitted.json one.csv --values logit --probability-column p", 2, "name the same thing; give one of them"),
     ("fit one.csv --values logit --probability-column p", 2, "name the same thing; give one of them"),

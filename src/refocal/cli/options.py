@@ -217,18 +217,13 @@ class BlockOptions:
 
 
 def given_options(*groups: Any) -> list[str]:
-    """The options of some dataclasses that were given, as they are written.
+    """The options of some dataclasses that were given, as they may be written.
 
     >>> given_options(RowOptions(labels="truth", multi_label=True), BlockOptions())
     ['--labels', '--multi-label']
     """
-    given = []
-    for group in groups:
-        hints = get_type_hints(type(group), include_extras=True)
-        for each in fields(group):
-            if getattr(group, each.name) != each.default:
-                given.append(hints[each.name].__metadata__[0].param_decls[0])
-    return given
+    given = [each.name for group in groups for each in fields(group) if getattr(group, each.name) != each.default]
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

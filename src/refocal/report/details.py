@@ -117,7 +117,8 @@ def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
     """
     shown = sides(evaluation)
     rows_of_sides = list(zip(*(method.classes or () for _, _, method in shown), strict=True))
-    curves, others = {}, {}
+    curves: dict[int, Any] = {}
+    others: dict[int, Any] = {}
     for rows in rows_of_sides:
         details = [row.detail for row in rows if row.detail is not None]
         if len(details) < len(rows):
@@ -199,7 +200,7 @@ def _method_options(kind: str, parameters: Mapping[str, Any], by_groups: Mapping
         "class_weight": "--class-weight",
         "coverage": "--coverage",
     }
-    ways = []
+    ways: list[tuple[str, dict[str, Any]]] = []
     for name, method in METHODS.items():
         if method.class_name != kind:
             continue

@@ -110,7 +110,7 @@ def as_column(column: Any) -> NDArray[Any]:
     """
     if is_torch(column):
         return np.asarray(to_numpy(column))
-    if not np.ma.is_masked(column):
+    if not isinstance(column, np.ma.MaskedArray) or not np.ma.is_masked(column):
         return np.asarray(column)
     missing = {"f": np.nan, "m": "NaT", "M": "NaT"}.get(column.dtype.kind)
     values = np.array(column.data, dtype=object if missing is None else None)

@@ -14,7 +14,7 @@ from refocal._validation import check_integer, check_number
 from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
-from refocal.fitting.affine import folds
+from refocal.fitting.folds import folds
 from refocal.maps import log_softmax
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_alone, check_level, mean

@@ -26,7 +26,8 @@ from refocal import (
 from refocal._arrays import namespace
 from refocal.engine import Block
 from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError
-from refocal.fitting.affine import Recipe, fit_affine, folds, out_of_fold
+from refocal.fitting.affine import Recipe, fit_affine, out_of_fold
+from refocal.fitting.folds import folds
 from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax
 from refocal.maps.steps import KINDS, Affine, features, keep_top

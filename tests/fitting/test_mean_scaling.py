@@ -8,7 +8,7 @@ from scipy.special import log_softmax, softmax
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal.engine import Block
-from refocal.fitting import affine
+from refocal.fitting.folds import random_folds
 from refocal.fitting.mean_scaling import Members, log_shares, without_smallest
 from refocal.fitting.temperature import newton_temperature
 
@@ -24,7 +24,7 @@ def test_the_mean_of_scalings_is_one_scaling():
     logits = 1.7 * log_p + np.arange(4)
     rows = Block(logits, labels)
     temperature = newton_temperature(rows).temperature
-    members = Members(rows, temperature, affine.random_folds(rows, 5, 0))
+    members = Members(rows, temperature, random_folds(rows, 5, 0))
     omega = np.full(len(members.names), 1.0 / len(members.names))
     mean = members.mean_scaling(omega, rows)
     z = log_softmax(logits / temperature, axis=1)
@@ -37,7 +37,7 @@ def test_the_mean_of_scalings_is_one_scaling():
 def test_scores_of_rows_left_out_do_not_know_their_labels():
     log_p, labels = sample(100)
     rows = Block(log_p, labels)
-    fold = affine.random_folds(rows, 5, 0)
+    fold = random_folds(rows, 5, 0)
     other = labels.copy()
     other[fold == 2] = (other[fold == 2] + 1) % 4
     members, changed = (Members(Block(log_p, given), 1.0, fold) for given in (labels, other))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from refocal.calibrators import AutoCalibration
 from refocal.engine import Block
 from refocal.errors import FormatError
-from refocal.fitting.affine import folds
+from refocal.fitting.folds import folds
 from refocal.maps import log_softmax
 from refocal_paper.measure import find_cells
 from refocal_paper.table import Cell, group_cells, recipe_name, recipe_of

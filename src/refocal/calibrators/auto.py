@@ -27,6 +27,7 @@ from refocal.errors import FitWarning, warn
 from refocal.fitting import affine
 from refocal.fitting.confidence import IDENTITY, Tail, draft_tail, fit_tail, tail_losses
 from refocal.fitting.curves import log_odds_after
+from refocal.fitting.folds import random_folds
 from refocal.fitting.mean_scaling import LeftOutScores, Members, without_smallest
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.fitting.two_classes import MEMBERS, fit_two_classes
@@ -135,7 +136,7 @@ class AutoCalibration(CrossFitted):
         log_odds = log_odds_after(Chain(), rows)[informative]
         is_class = rows.labels[informative] == 1
         weight = rows.weights[informative]
-        fold = affine.random_folds(rows, self.n_folds, self.random_state)[informative] if is_divided else None
+        fold = random_folds(rows, self.n_folds, self.random_state)[informative] if is_divided else None
         fit = fit_two_classes(log_odds, is_class, weight, fold)
         log_losses = None
         if fit.left_out is not None:
@@ -166,7 +167,7 @@ class AutoCalibration(CrossFitted):
         """A mean of scalings as one scaling, and a tail."""
         order_preserving = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        fold = affine.random_folds(rows, self.n_folds, self.random_state)
+        fold = random_folds(rows, self.n_folds, self.random_state)
         members = Members(rows, temperature, fold)
         tell(0.6)  # with a matrix it is more, with many classes less
         left_out = members.left_out()

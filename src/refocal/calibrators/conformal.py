@@ -33,8 +33,9 @@ from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
 from refocal.errors import FitWarning, FormatError, InputWarning, ParameterError, UnsupportedError, warn
-from refocal.fitting.affine import folds, usable_rows
+from refocal.fitting.affine import usable_rows
 from refocal.fitting.curves import log_odds_after
+from refocal.fitting.folds import folds
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised

@@ -19,6 +19,7 @@ from refocal.engine.scoring import predictions_of
 from refocal.errors import FitWarning, UnsupportedError, warn
 from refocal.fitting import Solution, affine, find
 from refocal.fitting.affine import Recipe, Shape
+from refocal.fitting.folds import folds
 from refocal.fitting.solution import Status
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
@@ -72,7 +73,7 @@ class RidgeScaling(CrossFitted):
         chosen = 0
         out_of_fold: Block | None = None  # the rows after the chosen scaling
         if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
-            scores = affine.out_of_fold(rows, recipes, affine.folds(rows, self.n_folds, self.random_state))
+            scores = affine.out_of_fold(rows, recipes, folds(rows, self.n_folds, self.random_state))
             chosen = int(np.argmin([rows.average(affine.losses(rows, of_recipe)) for of_recipe in scores]))
             out_of_fold = Block(scores[chosen], rows.labels, rows.weight)
         elif self.focal and not rows.in_memory:

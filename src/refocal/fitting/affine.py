@@ -21,6 +21,8 @@ from typing import Any, Literal, NamedTuple
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import softmax
 
 from refocal._arrays import (
     Array,
@@ -31,12 +33,11 @@ from refocal._arrays import (
     namespace,
     row_blocks,
     to_numpy,
-    without_last_digits,
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
 from refocal.engine.cache import CacheKey
-from refocal.fitting.solver import LBFGS, FirstOrder, LBFGSState, Tolerance, minimise
+from refocal.fitting.solver import LBFGS, FirstOrder, LBFGSState, Preconditioner, Tolerance, minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Affine, KeepTop, features
@@ -147,20 +148,44 @@ LEAST_CURVATURE = 1e-12
 
 
 def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> LBFGSState:
-    """The x = (W - I, b) of a matrix, preconditioned by the diagonal of the Hessian at temperature scaling."""
+    """The x = (W - I, b) of a matrix, preconditioned by the Hessian of some rows, or by its diagonal.
+
+    The entries of W depend on each other so strongly that the diagonal alone takes some 200 passes, and the Hessian 15.
+    """
+    # To make and to factorise the Hessian of more classes takes longer than the passes that it saves.
+    max_classes = 40
+    hessian_rows = 1_000  # of a block; more save no pass
 
     def objective(x: Vector) -> tuple[float, Vector]:
         sums = dataset.reduce(Pass(partial(_matrix_sums, z, parameters=x, exact=accuracy.in_double), np.add))
         return _with_ridge(sums, x, ridge)
 
+    precondition: Preconditioner
+    if dataset.n_classes <= max_classes and dataset.n_rows >= dataset.n_classes**2:
+        hessian_pass = Pass(partial(_matrix_hessian, z, parameters=start, n_rows=hessian_rows), np.add)
+        precondition = _solver_of(dataset.reduce(hessian_pass) + np.diag(2.0 * ridge))
+    else:
+        curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)
+        curvature = dataset.reduce(curvature_pass) + 2.0 * ridge + LEAST_CURVATURE
+
+        def precondition(gradient: Vector) -> Vector:
+            return np.asarray(gradient / curvature)
+
     at_start = FirstOrder(start, *objective(start))
-    curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)
-    curvature = dataset.reduce(curvature_pass) + 2.0 * ridge + LEAST_CURVATURE
-
-    def precondition(gradient: Vector) -> Vector:
-        return np.asarray(gradient / curvature)
-
     return minimise(LBFGS(objective, precondition, accuracy.tolerance), at_start)
+
+
+def _solver_of(hessian: Vector) -> Preconditioner:
+    """The function that solves H s = g, for a positive semidefinite H."""
+    # What rounding may take from the least eigenvalue, as a share of the largest.
+    rounding = 1e-12
+    shift = LEAST_CURVATURE + rounding * float(np.trace(hessian))
+    factor = cho_factor(hessian + shift * np.eye(len(hessian)), lower=True, check_finite=False)
+
+    def solve(gradient: Vector) -> Vector:
+        return np.asarray(cho_solve(factor, gradient, check_finite=False))
+
+    return solve
 
 
 def _fit_vector(dataset: Dataset, z: Features, ridge: Vector, start: Vector, accuracy: Accuracy) -> LBFGSState:
@@ -363,6 +388,33 @@ def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
     return np.concatenate([to_numpy(curvature_w).ravel(), to_numpy(curvature_b)])
 
 
+def _matrix_hessian(z: Features, block: Block, parameters: Vector, n_rows: int) -> Vector:
+    """A block's part of a matrix's Hessian at x (C² + C, C² + C), from about `n_rows` rows, in double precision.
+
+    With p the probabilities of a row, δ the unit matrix and z̃ = (z, 1), the second derivative in the parameters that
+    multiply z̃ᵢ in class c and z̃ⱼ in class d is
+
+        p_c (δ_cd - p_d) z̃ᵢ z̃ⱼ.
+    """
+    n = block.n_classes
+    weights = parameters[:-n].reshape(n, n) + np.eye(n)
+    intercept = parameters[-n:]
+    hessian = np.zeros((len(parameters), len(parameters)))
+    for _, part, _, part_share in z.parts(block, max(1, block.n_rows // n_rows)):
+        rows = to_numpy(part).astype(np.float64, copy=False)
+        share = to_numpy(part_share).astype(np.float64, copy=False)
+        p = softmax(rows @ weights.T + intercept, axis=1)
+        rows_by_class = (p[:, :, None] * rows[:, None, :]).reshape(len(rows), n * n)
+        p_rows = np.concatenate([rows_by_class, p], axis=1)  # p_c z̃ᵢ, in the order of x
+        p_rows *= np.sqrt(share)[:, None]
+        hessian -= p_rows.T @ p_rows
+        with_one = np.column_stack([rows, np.ones(len(rows))])
+        for c in range(n):
+            of_class = np.append(np.arange(c * n, (c + 1) * n), n * n + c)
+            hessian[np.ix_(of_class, of_class)] += with_one.T @ ((share * p[:, c])[:, None] * with_one)
+    return hessian
+
+
 def usable_rows(block: Block, *, keep_on_gpu: bool = False) -> Block:
     """The rows of weight above 0, as NumPy arrays in float32 or float64; those on a GPU stay there if asked to."""
     if keep_on_gpu and block.on_gpu:
@@ -483,68 +535,3 @@ def losses(rows: Block, scores: Array) -> Vector:
     """The log-loss of every row (N,), by its scores."""
     (predictions,) = Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)
     return np.asarray(-predictions.label_log_p)
-
-
-def folds(rows: Block, n_folds: int, seed: int) -> Indices:
-    """A random fold for each row, with every class spread evenly over the folds."""
-    order = _order_of_values(rows)
-    shuffled = np.empty(rows.n_rows, dtype=np.int64)
-    shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = order.by_loss_in_class
-    fold = np.empty(rows.n_rows, dtype=np.int64)
-    fold[order.by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
-    return fold
-
-
-def random_folds(rows: Block, n_folds: int, seed: int) -> Indices:
-    """A random fold for each row, whatever its class.
-
-    Where every class is spread evenly, the folds cannot show that the share of a class is uncertain: intercepts then
-    look better than they are.
-    """
-    fold = np.empty(rows.n_rows, dtype=np.int64)
-    fold[_order_of_values(rows).by_loss_in_class] = np.random.default_rng(seed).permutation(rows.n_rows) % n_folds
-    return fold
-
-
-class _ValueOrder(NamedTuple):
-    """An order of rows that neither the order they are given in, nor that of classes, nor last digits decide on.
-
-    The rows of a class are in the order of their log-loss, equal ones in that of their weights, and the classes in that
-    of their total log-loss.
-    """
-
-    rank: NDArray[Any]
-    """The place of each row's class."""
-    by_loss_in_class: Indices
-
-    def by_class(self, order: Indices) -> Indices:
-        """Rows in some order, those of the first class first."""
-        return order[np.argsort(self.rank[order], kind="stable")]
-
-
-def _order_of_values(rows: Block) -> _ValueOrder:
-    labels = to_numpy(rows.labels)
-    (predictions,) = rows.predictions((0.0,), 1.0)
-    log_p = predictions.label_log_p
-    rank_of_class = np.argsort(np.argsort(np.bincount(labels, log_p, minlength=rows.n_classes)))
-    rank = rank_of_class.astype(np.min_scalar_type(len(rank_of_class)))[labels]  # small integers are sorted fast
-    by_loss = np.argsort(log_p, kind="stable")
-    tied = 1e-6  # of log-loss: closer rows, as of forests of few trees, are in the order of another number
-    steps = np.diff(log_p[by_loss]) > tied
-    if not steps.all():
-        place = np.empty(rows.n_rows, dtype=np.int64)
-        place[by_loss] = np.append(0, np.cumsum(steps))
-        by_loss = np.lexsort([rows.weights, _mixed_gaps(rows, rank_of_class), place])
-    return _ValueOrder(rank, by_loss[np.argsort(rank[by_loss], kind="stable")])
-
-
-def _mixed_gaps(rows: Block, rank_of_class: Indices) -> Vector:
-    """A number for each row that differs where any of its logits does, and not with the order of the classes."""
-    xp = namespace(rows.logits)
-    logits, _ = as_floating(rows.logits, "logits", "fit")
-    gap = xp.max(logits, axis=-1, keepdims=True) - logits
-    largest = 1e8  # gaps above it are masks, as infinite ones are
-    gap = xp.where(gap > largest, 0.0, gap)
-    factors = in_library_of(gap, np.sqrt(2.0 + rank_of_class))
-    mixed = np.asarray(to_numpy(xp.sum(gap * xp.astype(factors, gap.dtype), axis=-1)), dtype=np.float64)
-    return without_last_digits(mixed)

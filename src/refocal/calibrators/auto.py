@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from refocal._arrays import Vector, to_numpy
+from refocal._arrays import Indices, Vector, to_numpy
+from refocal.calibrators import settings as setting
 from refocal.calibrators._auto_summary import (
     AutoFit,
     FitSummary,
@@ -27,7 +28,7 @@ from refocal.errors import FitWarning, warn
 from refocal.fitting import affine
 from refocal.fitting.confidence import IDENTITY, Tail, draft_tail, fit_tail, tail_losses
 from refocal.fitting.curves import log_odds_after
-from refocal.fitting.folds import random_folds
+from refocal.fitting.folds import MEASURED_PARTS, random_folds
 from refocal.fitting.mean_scaling import LeftOutScores, Members, without_smallest
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.fitting.two_classes import MEMBERS, fit_two_classes
@@ -64,7 +65,8 @@ class AutoCalibration(CrossFitted):
         Keep the most probable class of every row, and so the accuracy. By default the scaling may change it; with two
         classes the threshold then moves from 1/2 to where the two classes are equally frequent.
     n_folds, random_state : int
-        The number of folds of the cross-fitting, and their seed.
+        The number of folds of the cross-fitting, and their seed. Fewer rows than two for each fold are divided into
+        fewer folds, and fewer than ten into none.
     input : "logits" or "probabilities"
         What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit, and
         so do those of new rows that are smaller still.
@@ -94,6 +96,7 @@ class AutoCalibration(CrossFitted):
     """
 
     order_preserving: bool = False
+    n_folds: int = setting.integer(10, least=2)
     averages: ClassVar[bool] = True
 
     @property
@@ -107,17 +110,17 @@ class AutoCalibration(CrossFitted):
         n_rows = min(dataset.n_rows, max_rows(dataset.n_classes))
         has_vocabulary = is_vocabulary(n_rows, dataset.n_classes)
         rows, whole = _sample(dataset, has_vocabulary)
-        is_divided = rows.n_rows >= 2 * self.n_folds
+        fold = None if has_vocabulary else self._fold(rows)
         references = References.of(rows)
         if rows.n_classes == 2:
-            chain, summary = self._two_classes(rows, is_divided)
+            chain, summary = self._two_classes(rows, fold)
         elif rows is whole and rows.correct.all():
             chain = Chain((Temperature(laplace_temperature(rows)),))
             summary = FitSummary(form="laplace")
-        elif has_vocabulary or not is_divided:
+        elif fold is None:
             chain, summary = self._only_temperature(whole, rows)
         else:
-            chain, summary = self._many_classes(whole, rows, references, tell)
+            chain, summary = self._many_classes(whole, rows, fold, references, tell)
         tell(1.0)
         warned = reference_warnings(summary, references)
         if isinstance(whole, Block):  # the labels of other rows are not in memory
@@ -128,7 +131,14 @@ class AutoCalibration(CrossFitted):
         notes = {"scaling": summary.choice, "sentences": sentences(rows, summary, references) + warned}
         return Fitted(chain, notes=notes)
 
-    def _two_classes(self, rows: Block, is_divided: bool) -> AutoFit:
+    def _fold(self, rows: Block) -> Indices | None:
+        """The fold of each row, or None where so few are left to fit on that rows left out teach nothing."""
+        fewest_rows = 10
+        if rows.n_rows < min(fewest_rows, 2 * self.n_folds):
+            return None
+        return random_folds(rows, min(self.n_folds, rows.n_rows // 2), self.random_state)
+
+    def _two_classes(self, rows: Block, fold: Indices | None) -> AutoFit:
         """A mean of curves of the log-odds, and a curve behind it, as one curve."""
         informative = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
         if not informative.any():
@@ -136,8 +146,7 @@ class AutoCalibration(CrossFitted):
         log_odds = log_odds_after(Chain(), rows)[informative]
         is_class = rows.labels[informative] == 1
         weight = rows.weights[informative]
-        fold = random_folds(rows, self.n_folds, self.random_state)[informative] if is_divided else None
-        fit = fit_two_classes(log_odds, is_class, weight, fold)
+        fit = fit_two_classes(log_odds, is_class, weight, None if fold is None else fold[informative])
         log_losses = None
         if fit.left_out is not None:
             of_members = dict(zip(MEMBERS, fit.left_out.of_members.tolist(), strict=True))
@@ -162,12 +171,11 @@ class AutoCalibration(CrossFitted):
         return AutoFit(chain, FitSummary(form="temperature", log_loss_of_fit=log_loss, tail=tail))
 
     def _many_classes(
-        self, whole: Dataset, rows: Block, references: References, tell: Callable[[float], None]
+        self, whole: Dataset, rows: Block, fold: Indices, references: References, tell: Callable[[float], None]
     ) -> AutoFit:
         """A mean of scalings as one scaling, and a tail."""
         order_preserving = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        fold = random_folds(rows, self.n_folds, self.random_state)
         members = Members(rows, temperature, fold)
         tell(0.6)  # with a matrix it is more, with many classes less
         left_out = members.left_out()
@@ -189,15 +197,17 @@ class AutoCalibration(CrossFitted):
         return AutoFit(Chain((scaling.step(order_preserving=order_preserving), *tail.steps)), summary)
 
     def _losses_left_out(self, left_out: LeftOutScores, weights: Vector, draft: Tail) -> Vector:
-        """The log-loss of every row (n,) after the mean and the tail, whose parameters the other folds give.
+        """The log-loss of every row (n,) after the mean and the tail, whose parameters the other parts give.
 
-        The weights and the tail of a fold are fitted to the labels of the other folds alone. It is no full nesting: the
-        scores of those folds come from members fitted on all folds but their own, this one included, and T is of all
-        rows. The fits begin at `weights` and `draft`, those of all rows, and the weights take one step from there.
+        A part is one fold or several. Its weights and its tail are fitted to the labels of the other parts alone. It is
+        no full nesting: the scores of those parts come from members fitted on all folds but their own, this part
+        included, and T is of all rows. The fits begin at `weights` and `draft`, those of all rows, and the weights take
+        one step from there.
         """
         losses = np.empty(left_out.rows.n_rows)
-        for i in range(self.n_folds):
-            held_out = left_out.fold == i
+        part = left_out.fold % MEASURED_PARTS
+        for i in np.unique(part):
+            held_out = part == i
             others = ~held_out
             omega = without_smallest(left_out.fit_weights(others, weights))
             scaled = left_out.mean(omega, order_preserving=bool(self.order_preserving))

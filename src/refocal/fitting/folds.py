@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from refocal._arrays import Indices, Vector, as_floating, in_library_of, namespace, to_numpy, without_last_digits
 from refocal.engine import Block
 
+MEASURED_PARTS = 5
+"""Folds are joined to so many parts where only the log-loss on rows left out is measured: more would take longer."""
+
 
 def folds(rows: Block, n_folds: int, seed: int) -> Indices:
     """A random fold for each row, with every class spread evenly over the folds."""

@@ -29,6 +29,7 @@ from scipy.optimize import isotonic_regression
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal.fitting.curves import CurvePrior, ShrunkCurve, Splines, fit_curve
+from refocal.fitting.folds import MEASURED_PARTS
 from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic, fit_shrunk_line, platt_targets
 from refocal.fitting.stacking import weights_of_probabilities
 from refocal.maps.curves import Curve
@@ -197,11 +198,11 @@ def fit_two_classes(x: Vector, is_class: Flags, weight: Vector, fold: Indices | 
             scores[held_out] = curve(x[held_out])
     members = MemberProbabilities.of(left_out)
     mean = fit_mean(members, is_class, weight)
-    # Weights and curve of each fold by the others. The curves that predict the others have seen its rows: to fit these
-    # again without two folds at a time would take as many fits as there are pairs.
+    # Weights and curve of each part, a fold or several, by the others. The curves that predict the others have seen its
+    # rows: to fit these again without two folds at a time would take as many fits as there are pairs.
     nested_rows = 5_000  # about how many suffice to measure the log-loss
     some = slice(None, None, -(-len(x) // nested_rows))
-    measured = _measured(members.take(some), is_class[some], weight[some], fold[some], mean)
+    measured = _measured(members.take(some), is_class[some], weight[some], fold[some] % MEASURED_PARTS, mean)
     return TwoClassFit(_tabulated(curves, mean, x), mean, measured)
 
 
@@ -235,11 +236,11 @@ def fit_mean(
     return mean._replace(share_uncalibrated=share if share > negligible else 0.0)
 
 
-def _measured(members: MemberProbabilities, is_class: Flags, weight: Vector, fold: Indices, mean: MeanCurve) -> LeftOut:
-    """The log-losses of rows left out."""
-    losses = np.empty(len(fold))
-    for i in np.unique(fold):
-        held_out = fold == i
+def _measured(members: MemberProbabilities, is_class: Flags, weight: Vector, part: Indices, mean: MeanCurve) -> LeftOut:
+    """The log-losses of rows left out, one part (N,) after the other."""
+    losses = np.empty(len(part))
+    for i in np.unique(part):
+        held_out = part == i
         others = ~held_out
         nested = fit_mean(members.take(others), is_class[others], weight[others], mean)
         losses[held_out] = log_losses(nested.of(members.take(held_out)), is_class[held_out])

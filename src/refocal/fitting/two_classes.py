@@ -97,6 +97,7 @@ def fit_isotonic(x: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
 
     Where a new row leaves the blocks as they are, the steps are the probabilities of Venn-Abers calibration.
     """
+    x = clip_masks(x)
     order = np.argsort(x, kind="stable")
     score = x[order]
     same_score = 1e-9 * float(np.abs(x).mean())  # scores as close as this are tied

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from refocal._arrays import Vector, to_numpy
+from refocal.calibrators import settings as setting
 from refocal.calibrators._auto_summary import (
     AutoFit,
     FitSummary,
@@ -92,7 +93,7 @@ class AutoCalibration(CrossFitted):
     A mean of scalings was fitted: t
     """
 
-    order_preserving: bool = False
+    order_preserving: bool = setting.flag(default=False)
     averages: ClassVar[bool] = True
 
     @property

@@ -357,7 +357,8 @@ def _weight_of_new_row(weight: Vector) -> float:
     """
     if np.all(weight == np.round(weight)):
         return 1.0
-    return float(weight @ weight / weight.sum())
+    share = weight / weight.sum()  # of squares of weights, tiny ones would be 0
+    return float(weight @ share)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

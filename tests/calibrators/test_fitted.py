@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from refocal import AutoCalibration, LogisticCalibration, MultiLabelCalibration, TemperatureScaling, load
 from refocal.calibrators.fitted import mean_probabilities
 from refocal.engine import Block
+from refocal.io import blocks
 from refocal.maps.chain import Chain
 
 
@@ -78,3 +79,17 @@ def test_labels_that_do_not_exclude_each_other_have_no_such_means():
     labels = (logits > 0.5).astype(int)
     calibrator = MultiLabelCalibration().fit(logits, labels)
     assert "mean_probabilities" not in calibrator.fit_report_
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_weighted_rows_that_are_all_right_are_no_more_than_all(in_blocks):
+    """The sum of the weights of the rows that are right may round to more than that of all."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        logits = rng.normal(size=(300, 3))
+        labels = np.argmax(logits, axis=1)
+        weight = 3.0 * rng.random(300)
+        rows = (blocks([(logits, labels, weight)]),) if in_blocks else (logits, labels, weight)
+        report = TemperatureScaling().fit(*rows).fit_report_
+        assert report["before"]["accuracy"] == pytest.approx(1.0, abs=1e-12)
+        assert report["before"]["accuracy"] <= 1.0

@@ -109,6 +109,16 @@ def test_weights_of_rows_count_and_blocks_give_the_same(trained):
     assert apart.solution_.value == pytest.approx(together.solution_.value, rel=1e-12)
 
 
+@pytest.mark.parametrize("class_weight", [[1.0, 2.0, 3.0], "fit"])
+def test_rows_that_are_all_right_have_no_minimum_with_class_weights_either(class_weight):
+    logits = np.tile(np.diag([2.0, 1.0, 3.0]), (20, 1))
+    labels = np.tile(np.arange(3), 20)
+    without = TemperatureScaling().fit(logits, labels).solution_
+    fitted = TemperatureScaling(class_weight=class_weight).fit(logits, labels).solution_
+    assert without.status == fitted.status == "at a bound"
+    assert fitted.message == without.message
+
+
 def test_a_calibrator_of_the_training_settings_needs_no_rows(trained):
     logits, _, truth = trained
     made = FocalCalibration.from_training(2.0, class_weight=WEIGHT)
@@ -190,6 +200,7 @@ def test_bad_settings_are_refused(trained, message, settings):
         ("'n_classes' of FocalCalibration.from_training must be 2, as there are weights",
          {"alpha": 0.25, "n_classes": 3}),
         ("'n_classes' of FocalCalibration.from_training must be an integer of at least 2", {"n_classes": 1}),
+        ("'input' of FocalCalibration.from_training must be one of 'logits'", {"n_classes": 3, "input": "odds"}),
         ("'n_classes' of FocalCalibration.from_training must be an integer of at least 2", {"class_weight": 5}),
         ("'class_weight' of FocalCalibration.from_training must be of shape", {"class_weight": [[1, 2], [3, 4]]}),
         ("'label_smoothing' of FocalCalibration.from_training must be a finite number at least 0 and less than 1",

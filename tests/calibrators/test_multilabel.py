@@ -159,6 +159,13 @@ def test_every_form_gives_the_same_probabilities(kind, per_label, tmp_path):
     assert p == pytest.approx(want, abs=1e-6)
 
 
+def test_a_single_label_comes_back_from_a_file(tmp_path):
+    x, y, _ = draw(300, 6)
+    fitted = MultiLabelCalibration(method="logistic").fit(x[:, :1], y[:, :1])
+    fitted.save(tmp_path / "c.json")
+    np.testing.assert_array_equal(load(tmp_path / "c.json").predict_proba(x[:, :1]), fitted.predict_proba(x[:, :1]))
+
+
 def test_weights_have_their_labels_where_those_of_y_are():
     """Also where all axes are equally long, so that no shape tells them apart."""
     rng = np.random.default_rng(0)
@@ -307,6 +314,7 @@ X, Y, _ = draw(30, 9)
         (lambda m: m.fit(X, np.full_like(Y, -1), ignore_index=-1), LabelError, "'ignore_index' does not leave out"),
         (lambda m: m.fit(X, Y, sample_weight=np.ones(7)), ShapeError, "'sample_weight'"),
         (lambda m: m.set_params(input="logits").fit(X, Y), ParameterError, "one of 'log-odds', 'probabilities'"),
+        (lambda m: m.set_params(per_label="no").fit(X, Y), ParameterError, "'per_label' .* must be True or False"),
         (lambda m: m.set_params(method="best").fit(X, Y), ParameterError, "'method'"),
         (lambda m: m.fit(X, Y).predict_proba(X[:, :3]), ShapeError, "4 columns, as many as there are labels"),
         (lambda m: m.fit(TemperatureScaling().dataset(X, Y[:, 0])), DataError, "must be an array of numbers"),

@@ -155,6 +155,16 @@ def test_weights_are_repetitions(calibrator):
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), rtol=1e-6, atol=1e-9)
 
 
+def test_weights_are_at_most_so_many_repetitions(calibrator):
+    """Where rows of one class have a weight of 1e16 and more, a row of another has no digits left."""
+    logits, labels = draw_logits(200, 3)
+    labels = np.where(np.arange(200) == 0, labels, 1)
+    labels[0] = 0
+    p = clone(calibrator).fit(logits, labels, np.full(200, 1e90)).predict_proba(logits)
+    q = clone(calibrator).fit(logits, labels, np.full(200, 1e12 / 200)).predict_proba(logits)
+    np.testing.assert_allclose(p, q, rtol=1e-6)
+
+
 def test_probabilities_when_said_so(calibrator):
     logits, labels = draw_logits()
     p = np.exp(log_softmax(3.0 * logits, axis=1))

@@ -252,3 +252,13 @@ def test_the_ensemble_keeps_the_order_of_the_classes():
     np.testing.assert_array_equal(fitted.predict(logits), np.argmax(logits, axis=1))
     fitted.fit(*draw_logits(2000, 10))
     assert fitted.fit_report_["after"]["accuracy"] == fitted.fit_report_["before"]["accuracy"]
+
+
+def test_logistic_of_scores_that_mostly_say_nothing_is_scikit_learns_sigmoid():
+    """Strong scores are no masks because most others are near 0: clipped in the fit, they would get extreme."""
+    rng = np.random.default_rng(0)
+    s = np.where(rng.random(2000) < 0.6, 0.03 * rng.normal(size=2000), rng.choice([-3.0, 3.0], 2000))
+    labels = (rng.random(2000) < expit(s)).astype(int)
+    logits = np.stack([np.zeros(2000), s], axis=1)
+    ours = LogisticCalibration().fit(logits, labels).predict_proba(logits)[:, 1]
+    np.testing.assert_allclose(ours, _SigmoidCalibration().fit(s, labels).predict(s), atol=FLOOR / 2000 + 2e-6)

@@ -20,6 +20,7 @@ from refocal import (
     FocalCalibration,
     FocalTemperatureScaling,
     MatrixScaling,
+    PredictionSets,
     SplineCalibration,
     StructuredMatrixScaling,
     StructuredVectorScaling,
@@ -277,8 +278,14 @@ def test_damaged_settings_are_refused(saved, name, value):
 
 @pytest.mark.parametrize(
     ("calibrator", "name"),
-    [(StructuredVectorScaling(strength="auto"), "strength"), (SplineCalibration(np.int64(4)), "n_knots")],
-    ids=["a word in place of a number", "a number of NumPy"],
+    [
+        (StructuredVectorScaling(strength="auto"), "strength"),
+        (SplineCalibration(np.int64(4)), "n_knots"),
+        (PredictionSets(coverage=np.float32(0.8)), "coverage"),
+        (PredictionSets(randomised=0), "randomised"),
+        (TemperatureScaling(objective="ece", nll_tolerance=np.inf), "nll_tolerance"),
+    ],
+    ids=["a word in place of a number", "a number of NumPy", "a single one", "a number as a truth", "infinity"],
 )
 def test_settings_are_what_they_were(calibrator, name, tmp_path):
     fitted = calibrator.fit(LOGITS, LABELS)

@@ -265,3 +265,17 @@ def test_equal_scores_are_decided_by_the_log_loss():
     assert grid.by_score(surface.log_loss, surface.value, None).tolist() == [1, 0, 2]
     assert grid.by_score(surface.log_loss, surface.value, 0.5).tolist() == [1, 2]
     assert Objective("none").score(surface.log_loss, surface.value) is surface.log_loss
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_tied_scores_are_no_less_tied_in_another_order_of_the_rows(seed):
+    """The last digit of T, which depends on the order of the rows, leaves equal confidences apart or not."""
+    rng = np.random.default_rng(seed)
+    scores = 2.0 * rng.normal(size=(600, 4))
+    labels = np.argmax(0.7 * scores + rng.gumbel(size=scores.shape), axis=1)
+    logits = np.round(2.0 * scores)
+    expected = TemperatureScaling(objective="ece").fit(logits, labels).solution_.value
+    for _ in range(4):
+        order = rng.permutation(600)
+        fitted = TemperatureScaling(objective="ece").fit(logits[order], labels[order])
+        assert fitted.solution_.value == pytest.approx(expected, rel=1e-9)

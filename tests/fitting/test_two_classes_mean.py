@@ -31,6 +31,21 @@ def test_isotonic_blocks_follow_laplaces_rule():
             assert curve(np.array([x[inside].mean()]))[0] == pytest.approx(logit(p), abs=1e-9)
 
 
+def test_blocks_of_large_weights_follow_laplaces_rule_too():
+    x = np.array([-2.0, -1.0, 1.0, 2.0])
+    weight = np.full(4, 1e20)
+    curve = fit_isotonic(x, np.array([False, False, True, True]), weight)
+    assert curve(np.array([-1.5, 1.5])) == pytest.approx([-np.log(2e20), np.log(2e20)], rel=1e-12)
+
+
+def test_masks_do_not_make_other_scores_of_isotonic_regression_equal():
+    x, is_class = sample(20_000)
+    masked = np.append(x, np.full(6000, -1e8))
+    with_masks = fit_isotonic(masked, np.append(is_class, np.zeros(6000, dtype=bool)), np.ones(26_000))
+    at = np.linspace(-3.0, 5.0, 33)
+    np.testing.assert_allclose(with_masks(at), fit_isotonic(x, is_class, np.ones(20_000))(at), rtol=1e-12)
+
+
 def test_every_member_recovers_what_it_is_made_for():
     x, _ = sample(20_000)
     rng = np.random.default_rng(1)

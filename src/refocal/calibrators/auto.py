@@ -95,7 +95,7 @@ class AutoCalibration(CrossFitted):
     A mean of scalings was fitted: t
     """
 
-    order_preserving: bool = False
+    order_preserving: bool = setting.flag(default=False)
     n_folds: int = setting.integer(10, least=2)
     averages: ClassVar[bool] = True
 

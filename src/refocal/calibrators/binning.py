@@ -165,7 +165,8 @@ class IsotonicCalibration(Pooled):
         ties = starts_of_ties(rows.score)
         ends = np.append(ties[1:], len(rows.score)) - 1
         hits = np.add.reduceat(rows.weight * rows.target, ties)
-        total = np.add.reduceat(rows.weight, ties)
+        misses = np.add.reduceat(rows.weight * ~rows.target, ties)
+        total = hits + misses
         if self.within == "constant":
             # `smoothing` rows with the share of the class are added, hits at the bottom and misses at the top: no pool
             # is 0 or 1, and the log-loss of the rows cannot exceed that of their share.
@@ -174,6 +175,7 @@ class IsotonicCalibration(Pooled):
             share = min(max(float(hits.sum()) / max(n_rows, 1e-300), least), 1.0 - least)
             hits[0] += self.smoothing * share
             total[0] += self.smoothing * share
+            misses[-1] += self.smoothing * (1.0 - share)
             total[-1] += self.smoothing * (1.0 - share)
         # Points without weight, which exist only where a class has no rows, do not matter.
         total = np.maximum(total, 1e-300)
@@ -185,8 +187,7 @@ class IsotonicCalibration(Pooled):
         score = np.stack([rows.score[ties[first]], rows.score[ends[last]]], axis=1)
         if self.within == "constant":
             pooled_hits = np.add.reduceat(hits, first)
-            pooled_total = np.add.reduceat(total, first)
-            level = np.log(pooled_hits) - np.log(pooled_total - pooled_hits)
+            level = np.log(pooled_hits) - np.log(np.add.reduceat(misses, first))
             value = np.stack([level, level], axis=1)
         else:
             shift = rows.sums(ties[first]).shift(self.smoothing)

@@ -109,8 +109,8 @@ class PredictionSets(Calibrator):
     conformity_score: str = setting.option("lac", "aps", "raps")
     conditional: str = setting.option("none", "class", "group")
     base: str = "none"
-    randomised: bool = True
-    allow_empty: bool = False
+    randomised: bool = setting.flag(default=True)
+    allow_empty: bool = setting.flag(default=False)
     penalty: float = setting.number(0.01, least=0.0)
     rank: int = setting.integer(5, least=0)
     random_state: int = setting.integer(0, least=0)
@@ -227,7 +227,7 @@ class PredictionSets(Calibrator):
         said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
         which = f"the {self.conditional} of fewest rows is covered in" if of_each else "this one covers"
         one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
-        notes |= {"threshold": float(thresholds.max()), "coverage": self.coverage, "set_size": size}
+        notes |= {"threshold": float(thresholds.max()), "coverage": float(self.coverage), "set_size": size}
         return Fitted(chain, notes=notes | {"coverage_of_fit": of_fit, "sentences": [said, one_fit]})
 
     def _threshold_of_all(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
@@ -358,7 +358,8 @@ def _weight_of_new_row(weight: Vector) -> float:
     """
     if np.all(weight == np.round(weight)):
         return 1.0
-    return float(weight @ weight / weight.sum())
+    share = weight / weight.sum()  # of squares of weights, tiny ones would be 0
+    return float(weight @ share)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_class_weight, check_integer, check_number
+from refocal._validation import INPUTS, check_class_weight, check_integer, check_number, check_option
 from refocal.calibrators import settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted, HasFocalPoint
@@ -198,6 +198,7 @@ class FocalCalibration(_FocalFamily):
         array([0.24, 0.5 , 0.75, 0.9 ])
         """
         name = f"{cls.__name__}.from_training"
+        check_option(input, INPUTS, "input", name)
         gamma = check_number(gamma, "gamma", name, above=-1.0)
         epsilon = check_number(label_smoothing, "label_smoothing", name, least=0.0, below=1.0)
         if alpha is not None:

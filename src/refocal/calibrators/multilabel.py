@@ -76,7 +76,7 @@ class MultiLabelCalibration(Calibrator):
     _is_drawn = False
 
     method: str = "auto"
-    per_label: bool = False
+    per_label: bool = setting.flag(default=False)
     input: str = setting.option("log-odds", "probabilities")
 
     @property

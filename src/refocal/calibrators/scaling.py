@@ -42,7 +42,7 @@ class RidgeScaling(CrossFitted):
     """
 
     strength: float | str = setting.number("auto", above=0.0, also="auto")
-    focal: bool = False
+    focal: bool = setting.flag(default=False)
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
     _diagonal: ClassVar[float] = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import Field, fields
@@ -36,6 +37,8 @@ MAX_BYTES = 64 << 20
 # The types of a setting whose default is None, which stands for a number or several.
 NUMBER = (int, float)
 NUMBERS: tuple[type, ...] = (NoneType, list, *NUMBER)
+# Infinity, which JSON does not hold: of the settings only a tolerance may be infinite.
+NO_LIMIT = "inf"
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -131,7 +134,7 @@ def from_dict(data: Any, *, classes: Sequence[type[Calibrator]] = ()) -> Calibra
     parameters = field(data, "parameters", dict)
     method = _class_named(name, classes)
     calibrator = method(**_parameters(method, parameters))
-    labels = _read_classes(data)
+    labels = _read_classes(data, calibrator)
     report = _report(field(data, "fit", dict))
     chain = _chain(data, calibrator.n_chain_classes(len(labels)))
     solution = None
@@ -180,6 +183,8 @@ def to_plain(value: Any) -> Any:
     """A setting, a step or what a step holds as plain values; a step has its name first."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, float) and math.isinf(value):
+        return NO_LIMIT
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Step):
@@ -212,11 +217,11 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
             if check is not None:
                 check(value, name, method.__name__)
             elif name == "input" or not is_alike:
-                words = {"input": INPUTS, "class_weight": ("fit",)}
+                words = {"input": INPUTS, "class_weight": ("fit",), "nll_tolerance": (NO_LIMIT,)}
                 check_option(value, words.get(name, ()), name, method.__name__)
         except ParameterError as error:
             raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.") from error
-    return parameters
+    return {name: math.inf if value == NO_LIMIT else value for name, value in parameters.items()}
 
 
 def _report(report: dict[str, Any]) -> dict[str, Any]:
@@ -245,11 +250,15 @@ def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
     return {"classes": (classes.astype(str) if is_text else classes).tolist(), "class_dtype": dtype}
 
 
-def _read_classes(data: dict[str, Any]) -> NDArray[Any]:
-    """The labels of a file: those that would be written as they stand there."""
+def _read_classes(data: dict[str, Any], calibrator: Calibrator) -> NDArray[Any]:
+    """The labels of a file: those that would be written as they stand there.
+
+    One alone is enough where it is a label that applies or does not.
+    """
     values = field(data, "classes", list)
     kinds_of = {type(value) for value in values}
-    if len(values) < 2 or len(set(map(repr, values))) < len(values) or kinds_of not in ({int}, {float}, {str}, {bool}):
+    are_few = calibrator.n_chain_classes(len(values)) < 2
+    if are_few or len(set(map(repr, values))) < len(values) or kinds_of not in ({int}, {float}, {str}, {bool}):
         raise FormatError("'classes' must be two or more distinct numbers or names.")
     if "class_dtype" not in data:
         return np.array(values)

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any, TypeVar, cast
 
 from refocal._validation import check_integer, check_number, check_option
+from refocal.errors import ParameterError
 from refocal.maps.chain import Step
 
 SettingT = TypeVar("SettingT")
@@ -15,6 +16,16 @@ SettingT = TypeVar("SettingT")
 def option(*options: str) -> Any:
     """One of a few words, by default the first."""
     return _field(options[0], lambda value, *of: check_option(value, options, *of))
+
+
+def flag(default: bool) -> Any:
+    """True or False: a word, such as "no", would count as true."""
+
+    def check(value: Any, argument: str, function: str) -> None:
+        if value not in (True, False):
+            raise ParameterError(argument, function, expected="True or False", got=repr(value))
+
+    return _field(default, check)
 
 
 def integer(default: int, *, least: int = 1) -> Any:

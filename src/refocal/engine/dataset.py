@@ -109,7 +109,9 @@ def weight_unit(total: float, n_used: int) -> float:
 
     Weights of a mean below 1 cannot be numbers of equal rows: they are shares, and count as one row on average.
     """
-    return max(1.0, n_used / total)
+    # Beside more rows a single one, which priors and pseudo-counts are, has no digits left in a sum.
+    most_rows = 1e12
+    return min(max(1.0, n_used / total), most_rows / total)
 
 
 def sample_rows(n_classes: int) -> int:

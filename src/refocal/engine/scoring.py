@@ -272,6 +272,7 @@ class Measures(NamedTuple):
 def measures(total: ChainSums, resolutions: tuple[int, ...], refine: bool = False) -> Measures:
     """The measures from sums; the ECE is the mean of those at these numbers of bins, and 0 without any."""
     means = total.sums / total.weight
+    means[-1] = np.minimum(means[-1], 1.0)  # rounding may leave a little more than all rows right
     eces = []
     bounds = []
     for histogram in total.histograms:
@@ -327,7 +328,8 @@ def measure_predictions(
     log_loss = -block.average(predictions.label_log_p)
     brier = block.average(squared_errors(predictions, block))
     accuracy = block.average(namespace(correct).astype(correct, predictions.squares.dtype))
-    return np.array([log_loss, ece, brier, accuracy])
+    # Rounding may leave a little more than all rows right.
+    return np.array([log_loss, ece, brier, min(accuracy, 1.0)])
 
 
 def score_points(

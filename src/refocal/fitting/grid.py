@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Vector, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.cache import CacheKey
 from refocal.engine.scoring import mean_error, measured_on
@@ -205,8 +205,7 @@ class _Scan:
             of_gamma = columns[rows == i]
             for first in range(0, len(of_gamma), self.INTERPOLATED_TOGETHER):
                 together = of_gamma[first : first + self.INTERPOLATED_TOGETHER]
-                # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
-                p = np.clip(np.round(self.weights[together] @ self._probabilities[i], 12), lowest, 1.0)
+                p = np.clip(_rounded(self.weights[together] @ self._probabilities[i]), lowest, 1.0)
                 errors = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
                 self.error[i, together] = errors
             self.level[i, of_gamma] = Known.EXACT if self._on_nodes else Known.INTERPOLATED
@@ -243,8 +242,13 @@ def measure_point(block: Block, objective: Objective, gamma: float, temperature:
         error = block.average(objective.of_rows(predictions, block))
     elif objective.resolutions:
         p, happened = measured_on(predictions, block.tops.correct, block)
-        error = mean_error(p, happened, block.weight, objective.resolutions)
+        error = mean_error(_rounded(p), happened, block.weight, objective.resolutions)
     return -block.average(predictions.label_log_p), error
+
+
+def _rounded(p: Array) -> Array:
+    """Probabilities without last digits, in which equal rows may differ: an error jumps where ties part."""
+    return np.round(p, 12) if isinstance(p, np.ndarray) else p
 
 
 def by_score(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> Indices:

@@ -112,8 +112,11 @@ def platt_targets(is_class: Flags, weight: Vector, pseudo_count: float = 1.0) ->
 
 
 def clip_masks(score: Vector) -> Vector:
-    """Scores clipped to 30 times their median size: larger ones are masks such as -1e9, which would dominate a fit."""
-    largest = 30.0 * float(np.median(np.abs(score))) or np.inf
+    """Scores clipped to 30 times their median size: larger ones are masks such as -1e9, which would dominate a fit.
+
+    Where most rows have scores near 0 the median says nothing about the others: no log-odds up to 30 are a mask.
+    """
+    largest = 30.0 * max(1.0, float(np.median(np.abs(score))))
     return np.clip(score, -largest, largest)
 
 

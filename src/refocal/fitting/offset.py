@@ -64,6 +64,9 @@ def fit_offset(
     best_gamma = math.expm1(minimum.x[0]) if gamma is None else gamma
     best_temperature = math.exp(minimum.x[1]) if temperature is None else temperature
     status: Status = "converged" if minimum.success else "not converged"
+    # Where the log-loss had no minimum in T before, and T has not moved since, it has none yet.
+    if status == "converged" and temperature is None and math.isclose(best_temperature, without_offset.temperature):
+        status = without_offset.status
     value = float(minimum.fun)
     return Solution(best_gamma, best_temperature, value, status, MESSAGES[status], dataset.passes), minimum.x[2:]
 

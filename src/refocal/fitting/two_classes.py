@@ -98,6 +98,7 @@ def fit_isotonic(x: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
 
     Where a new row leaves the blocks as they are, the steps are the probabilities of Venn-Abers calibration.
     """
+    x = clip_masks(x)
     order = np.argsort(x, kind="stable")
     score = x[order]
     same_score = 1e-9 * float(np.abs(x).mean())  # scores as close as this are tied
@@ -108,9 +109,12 @@ def fit_isotonic(x: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
     total_of_block = np.add.reduceat(total, blocks)
     hits_of_block = np.add.reduceat(hits, blocks)
     centre = np.add.reduceat(np.add.reduceat((weight * x)[order], starts), blocks) / total_of_block
-    by_laplace = (hits_of_block + 1.0) / (total_of_block + 2.0)
-    p = isotonic_regression(by_laplace, weights=total_of_block + 2.0).x
-    eta = np.log(p) - np.log1p(-p)
+    misses_of_block = np.add.reduceat(np.add.reduceat((weight * ~is_class)[order], starts), blocks)
+    counted = hits_of_block + misses_of_block + 2.0
+    p = isotonic_regression((hits_of_block + 1.0) / counted, weights=counted).x
+    # Not 1 - p, which has no digits left where rows of large weights are all of the class.
+    not_p = isotonic_regression((misses_of_block + 1.0) / counted, weights=counted, increasing=False).x
+    eta = np.log(p) - np.log(not_p)
     return lambda scores: np.interp(scores, centre, eta)
 
 

@@ -180,6 +180,22 @@ def test_an_evaluation_has_them_and_its_page_shows_them():
     assert compared.segments.n_search == len(test) // 2
 
 
+def test_groups_beside_the_rows_are_those_of_the_method_whose_segments_are_sought():
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b"], 4000)
+    p = rng.random(4000)
+    y = (rng.random(4000) < np.where(group == "a", p**2, np.sqrt(p))).astype(np.int64)
+    every = Predictions.from_probabilities(p, y).with_groups({"group": group})
+    calibrator = GroupCalibration(input="probabilities").fit(every.take(np.arange(2000)))
+    test = every.take(np.arange(2000, 4000))
+    options = {"features": {"group": group[2000:]}, "chosen": "grouped", "n_resamples": 10}
+
+    beside = evaluate(test.with_groups({}), {"grouped": calibrator}, groups={"group": group[2000:]}, **options)
+
+    assert not beside.segments.segments
+    assert beside.segments == evaluate(test, {"grouped": calibrator}, **options).segments
+
+
 def test_what_is_wrong_is_said():
     y, p, features, _ = draw(100)
     with pytest.raises(ParameterError, match="a data frame or a mapping"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._groups import Groups, as_groups
+from refocal._groups import Groups
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import InOrder
@@ -44,15 +44,13 @@ def measure_in_memory(
     *,
     n_resamples: int | None,
     seed: int | None,
-    groups: Any,
+    groups: Groups,
     metrics: Sequence[Metric] = (),
 ) -> Results:
-    """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
-    measured = test.groups
-    if groups is not None:
-        measured = as_groups(groups, len(test), "evaluate")
-        # A calibrator of groups is applied to those of the rows, whichever are measured.
-        test = test.with_groups({**test.groups, **measured})
+    """Every metric of every method on rows in memory, and what it does in each of the `groups`.
+
+    `attempt` may pass over the errors of a method.
+    """
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
     seed = SEED if seed is None else seed
     results: dict[str, Result] = {}
@@ -60,11 +58,11 @@ def measure_in_memory(
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         with attempt(name):
-            results[name] = _measure_method(test, calibrator, model_log_p, measured, metrics, n_resamples, seed)
+            results[name] = _measure_method(test, calibrator, model_log_p, groups, metrics, n_resamples, seed)
     forget_resamples()
     n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
     notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
-    n_groups = sum(len(np.unique(column)) for column in measured.values())
+    n_groups = sum(len(np.unique(column)) for column in groups.values())
     return Results(results, len(test), list(test.groups), n_groups, notes)
 
 

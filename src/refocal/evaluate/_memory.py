@@ -20,6 +20,7 @@ from refocal.errors import DataError
 from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
+from refocal.evaluate.multilabel import are_of_labels
 from refocal.evaluate.predicted import Methods, Predicted, log_proba, warn_of_unseen
 from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
@@ -147,11 +148,13 @@ def _details_of(
     positive = rows.of_positive()
     groups = details.groups_of(positive, measured)
     decisions = details.decision_table(details.sum_decisions(positive) / positive.weights.sum())
+    # The labels of a multi-label model are no groups that errors are compared of.
+    compared = {} if are_of_labels(test) else measured
     return Details(
         classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
         decisions=decisions,
         curve=details.smooth_curve(positive, level_of_curve) if rows.n_classes == 2 else None,
-        group_errors=details.errors_of_groups(positive, measured, decisions, level_of_curve),
+        group_errors=details.errors_of_groups(positive, compared, decisions, level_of_curve),
         sets=details.coverage_of_sets(rows, calibrator, test.groups, measured, level_of_curve, seed),
     )

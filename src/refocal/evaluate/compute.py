@@ -27,7 +27,7 @@ from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
-from refocal.evaluate.multilabel import fit_method, label_methods
+from refocal.evaluate.multilabel import are_of_labels, fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
     RunNote,
@@ -352,6 +352,9 @@ def _with_groups(rows: Predictions | BlockedDataset, groups: Any) -> tuple[Predi
         return rows, {}
     if groups is None:
         return rows, rows.groups
+    if are_of_labels(rows):
+        expected = "left out for rows of several labels, whose groups are the labels"
+        raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
     measured = as_groups(groups, len(rows), "evaluate")
     return rows.with_groups({**rows.groups, **measured}), measured
 

@@ -107,6 +107,24 @@ def test_intervals_cover():
     assert covered >= 33  # 38 expected
 
 
+def test_rows_of_one_cluster_are_resampled_together():
+    """Every row four times is as much as every row once."""
+    labels, logits = trained(2.0)
+    number = np.arange(len(labels))
+    each_once, each_four_times = (
+        Predictions.from_logits(logits[rows], labels[rows], clusters=rows) for rows in (number, np.repeat(number, 4))
+    )
+    for class_weight in (None, "fit"):
+        once = training_loss(each_once, class_weight=class_weight)
+        found = training_loss(each_four_times, class_weight=class_weight)
+        assert (found.gamma.low, found.gamma.high) == pytest.approx((once.gamma.low, once.gamma.high))
+        if class_weight is not None:
+            for end, expected in zip(found.class_weight_interval, once.class_weight_interval, strict=True):
+                assert end == pytest.approx(expected)
+    with pytest.raises(DataError, match="at least two different ones"):
+        training_loss(each_once.with_clusters(["all"] * len(number)))
+
+
 def test_memorised_rows_tell_nothing():
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=600)

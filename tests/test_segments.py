@@ -157,6 +157,49 @@ def test_group_calibration_takes_them():
     assert abs(mean_bias(new_y[planted], after[planted])) < abs(mean_bias(new_y[planted], new_p[planted])) / 3
 
 
+def test_conditions_say_which_rows_they_hold_for():
+    """Two ranges of dates such as 20240110 look alike in six digits, and would be one group."""
+    rng = np.random.default_rng(0)
+    date = rng.integers(20240101, 20240131, 8000)
+    p = rng.uniform(0.1, 0.4, 8000)
+    y = rng.random(8000) < np.select([date < 20240110, date < 20240120], [2.0 * p, 0.3 * p], p)
+    found = find_segments(y, p, {"date": date})
+    names = [segment.name for segment in found.segments]
+    groups = found.groups({"date": date})
+    assert {*groups} - {"rest"} == {*names}
+    assert len({*names}) == len(names) >= 2
+    for name, segment in zip(names, found.segments, strict=True):
+        (condition,) = segment.conditions
+        ends = [float(word) for word in name.split() if word[0].isdigit()]
+        assert ends == [end for end in (condition.low, condition.high) if end is not None]
+
+
+def test_numbers_of_a_feature_are_cut_at_few_digits_between_two_of_them():
+    rng = np.random.default_rng(0)
+    age = rng.uniform(18.0, 80.0, 8000)
+    p = rng.uniform(0.1, 0.4, 8000)
+    y = rng.random(8000) < np.where(age < 30.0, 2.0 * p, p)
+    (segment,) = find_segments(y, p, {"age": age}).segments
+    (condition,) = segment.conditions
+    assert 28.0 < condition.high < 32.0
+    assert condition.high == round(condition.high, 3)
+
+
+def test_infinite_numbers_of_a_feature_are_above_or_below_all_others():
+    rng = np.random.default_rng(0)
+    ratio = rng.normal(size=8000)
+    ratio[rng.permutation(8000)[:1200]] = np.repeat([np.inf, -np.inf], 600)
+    p = rng.uniform(0.1, 0.4, 8000)
+    y = rng.random(8000) < np.where(ratio > 1.0, 2.0 * p, p)
+    rows = Predictions.from_probabilities(p, y)
+    found = evaluate(rows, {}, features={"ratio": ratio}, n_resamples=10)
+    (segment,) = found.segments.segments
+    assert segment.conditions[0].high is None
+    assert 0.9 < segment.conditions[0].low < 1.2
+    assert sum(found.segments.bias[0].n) == 6800
+    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
+
+
 def test_an_evaluation_has_them_and_its_page_shows_them():
     y, p, features, _ = draw()
     rows = Predictions.from_probabilities(p, y)
@@ -178,6 +221,22 @@ def test_an_evaluation_has_them_and_its_page_shows_them():
         n_resamples=10,
     )
     assert compared.segments.n_search == len(test) // 2
+
+
+def test_groups_beside_the_rows_are_those_of_the_method_whose_segments_are_sought():
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b"], 4000)
+    p = rng.random(4000)
+    y = (rng.random(4000) < np.where(group == "a", p**2, np.sqrt(p))).astype(np.int64)
+    every = Predictions.from_probabilities(p, y).with_groups({"group": group})
+    calibrator = GroupCalibration(input="probabilities").fit(every.take(np.arange(2000)))
+    test = every.take(np.arange(2000, 4000))
+    options = {"features": {"group": group[2000:]}, "chosen": "grouped", "n_resamples": 10}
+
+    beside = evaluate(test.with_groups({}), {"grouped": calibrator}, groups={"group": group[2000:]}, **options)
+
+    assert not beside.segments.segments
+    assert beside.segments == evaluate(test, {"grouped": calibrator}, **options).segments
 
 
 def test_what_is_wrong_is_said():

@@ -124,9 +124,9 @@ def training_loss(
     """The γ of the focal loss, 0 for cross-entropy, that a network was trained with, from logits of training rows.
 
     γ is the one under which scaling the logits does not lower the loss of these rows; the interval is that of resampled
-    rows alone, and a lower end of -0.9, the least γ tried, says that they do not bound it below. A network that is not
-    at a minimum on these very rows, as with weight decay or augmentation, has another γ: on the five networks where it
-    was told it was off by up to 0.8, mostly upwards, and one of four intervals missed it
+    rows, or clusters, alone, and a lower end of -0.9, the least γ tried, says that they do not bound it below. A
+    network that is not at a minimum on these very rows, as with weight decay or augmentation, has another γ: on the
+    five networks where it was told it was off by up to 0.8, mostly upwards, and one of four intervals missed it
     (benchmarks/results/loss_forensics.md). Label smoothing is not told apart from γ.
 
     Parameters
@@ -183,7 +183,14 @@ def training_loss(
             f"no γ was found from {GAMMAS[0]:g} to {GAMMAS[-1]:g} at which the gradient of the scale rises through 0"
         )
         return TrainingLoss(None, None, None, n_wrong, reason)
-    counts = np.random.default_rng(seed).multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)), size=n_resamples)
+    # Rows of one cluster are drawn together.
+    unit = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
+    n_units = int(unit.max()) + 1
+    if rows.clusters is not None and n_units < 2:
+        expected = "of at least two different ones: a single cluster says nothing about others"
+        raise DataError("clusters", name, expected=expected, got="1")
+    drawn = np.random.default_rng(seed).multinomial(n_units, np.full(n_units, 1.0 / n_units), size=n_resamples)
+    counts = drawn[:, unit]
     replicates = _root(pull.moments(counts * (weight * of_class[rows.labels])))
     # Replicates that smaller logits would help under every γ do not bound γ below: they count as the least γ tried.
     replicates = np.maximum(replicates, GAMMAS[0])

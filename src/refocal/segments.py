@@ -59,10 +59,11 @@ class Condition:
     def __str__(self) -> str:
         if self.value is not None:
             return f"{self.feature} = {self.value}"
-        below = "" if self.high is None else f" < {self.high:g}"
+        below = "" if self.high is None else f" < {_exact_text(self.high)}"
         if self.low is None:
             return f"{self.feature}{below}"
-        return f"{self.low:g} ≤ {self.feature}{below}" if below else f"{self.feature} ≥ {self.low:g}"
+        low = _exact_text(self.low)
+        return f"{low} ≤ {self.feature}{below}" if below else f"{self.feature} ≥ {low}"
 
     def holds(self, column: NDArray[Any]) -> Flags:
         """Which values of the feature it holds for; a missing number is in no range."""
@@ -76,6 +77,11 @@ class Condition:
         if self.high is not None:
             inside &= numbers < self.high
         return inside
+
+
+def _exact_text(number: float) -> str:
+    """A number in as few digits as say which it is: those of another range may differ in the last of them."""
+    return repr(number).removesuffix(".0")
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,8 @@ class Segment:
 class FeatureBias:
     """The mean probability and the rate over one numeric feature, in ranges of about equally many rows.
 
-    `low` and `high` bound the difference of each range, for all ranges of the feature together.
+    Rows of a missing or infinite value are in none of them. `low` and `high` bound the difference of each range, for
+    all ranges of the feature together.
 
     >>> FeatureBias("age", [20.0, 60.0], [10, 10], [0.2, 0.3], [0.2, 0.4], [-0.2, -0.3], [0.2, 0.1]).feature
     'age'
@@ -333,10 +340,7 @@ class _Field(NamedTuple):
             holds = np.zeros((len(conditions), len(distinct)))
             holds[np.arange(len(conditions)), frequent] = 1.0
             return cls(name, place, conditions, holds, False)
-        known = values[~np.isnan(values)]
-        quantiles = np.linspace(0.0, 1.0, n_quantiles + 1)[1:-1]
-        cuts = np.unique(np.quantile(known, quantiles, method="higher")) if len(known) else np.empty(0)
-        cuts = cuts[cuts > known.min()] if len(known) else cuts
+        cuts = _cuts(values[np.isfinite(values)], n_quantiles)
         codes = np.searchsorted(cuts, values, side="right")
         n_ranges = len(cuts) + 1
         codes[np.isnan(values)] = n_ranges
@@ -351,6 +355,22 @@ class _Field(NamedTuple):
                 patterns.append([float(first <= code <= last) for code in range(n_ranges + 1)])
         holds = np.array(patterns).reshape(len(conditions), n_ranges + 1)
         return cls(name, codes, conditions, holds, True)
+
+
+def _cuts(values: Vector, n_quantiles: int) -> Vector:
+    """Numbers of few digits at the quantiles of finite values: each lies above one value and not above the next."""
+    distinct = np.unique(values)
+    if len(distinct) < 2:
+        return np.empty(0)
+    quantiles = np.linspace(0.0, 1.0, n_quantiles + 1)[1:-1]
+    at = np.unique(np.searchsorted(distinct, np.quantile(values, quantiles, method="higher")))
+    cuts = []
+    for place in at[at > 0].tolist():
+        below, above = distinct[place - 1 : place + 1].tolist()
+        most_digits = 17  # which tell any two numbers apart
+        rounded = (float(f"{above:.{digits}g}") for digits in range(1, most_digits + 1))
+        cuts.append(next(number for number in rounded if below < number <= above))
+    return np.array(cuts)
 
 
 def _propose(rows: Predictions, fields: Sequence[_Field], members: Indices, most: int) -> list[list[Condition]]:
@@ -496,7 +516,7 @@ def _difference(rows: Predictions, p: Vector, happened: Flags, members: Indices,
 def _feature_bias(rows: Predictions, name: str, column: NDArray[Any], level: float) -> FeatureBias:
     """The bias over a numeric feature, in ten ranges at most."""
     n_ranges = 10
-    known = np.flatnonzero(~np.isnan(column))
+    known = np.flatnonzero(np.isfinite(column))
     inner = np.linspace(0.0, 1.0, n_ranges + 1)[1:-1]
     cuts: Vector = np.unique(np.quantile(column[known], inner)) if len(known) else np.empty(0)
     code = np.searchsorted(cuts, column[known], side="right")

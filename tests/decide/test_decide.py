@@ -462,6 +462,18 @@ def test_groups_of_predictions_of_other_tables_and_of_one_cluster():
     assert evaluate_decisions(y, p, costs).groups == []
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_the_standard_error_of_a_predictive_value_at_a_prevalence_is_that_of_the_delta_method(level):
+    found = predictive_values(
+        [0, 0, 0, 1, 1] * 20_000, [0.1, 0.2, 0.6, 0.7, 0.2] * 20_000, threshold=0.5, prevalence=0.1, level=level
+    )
+    hits = found.sensitivity.value
+    alarms = 1.0 - found.specificity.value
+    relative_variance = (1.0 - hits) / (hits * 40_000) + (1.0 - alarms) / (alarms * 60_000)
+    expected = found.ppv.value * (1.0 - found.ppv.value) * np.sqrt(relative_variance)
+    assert found.ppv.standard_error == pytest.approx(expected, rel=0.01)
+
+
 def test_predictive_values_are_those_of_bayes():
     y, p, _, _ = decided_groups()
     found = predictive_values(y, p, threshold=0.3)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from refocal import TemperatureScaling
+from refocal import LogisticCalibration, TemperatureScaling
 from refocal.evaluate import evaluate
 from refocal.evaluate._blocks import _streamed_mean
 from refocal.io import Predictions, blocks
@@ -88,3 +88,26 @@ def test_one_row_in_blocks_that_is_classified_wrongly_has_no_interval():
 
     assert measured["accuracy"].value == 0.0
     assert measured["log_loss"].value == pytest.approx(np.log1p(np.exp(2.0)))
+
+
+@pytest.mark.parametrize("n_events", [0, 1])
+@pytest.mark.parametrize("has_clusters", [False, True])
+def test_the_test_of_an_improvement_by_rare_events_in_blocks_is_that_of_memory(n_events, has_clusters):
+    """Without an event the terms hardly differ from row to row: the variance is that of a model that is right."""
+    rng = np.random.default_rng(0)
+    p = 0.02 + 0.01 * rng.random(300)
+    y = (np.arange(300) < n_events).astype(np.int64)
+    weight = rng.choice([0.0, 1.0, 2.0], 300)
+    weight[0] = 1.0
+    cluster = (np.arange(300) // 3).astype(str)
+    p_fit = 0.04 * rng.random(5000)
+    mine = LogisticCalibration(input="probabilities").fit(p_fit, (rng.random(5000) < 0.3 * p_fit).astype(np.int64))
+    rows = Predictions.from_probabilities(p, y, weight=weight, clusters=cluster if has_clusters else None)
+    parts = [(p[some], y[some], weight[some], {"day": cluster[some]}) for some in (slice(100), slice(100, 300))]
+
+    in_memory = evaluate(rows, {"mine": mine}, n_resamples=10)
+    opened = blocks(parts, input="probabilities", clusters="day" if has_clusters else None)
+    in_blocks = evaluate(opened, {"mine": mine})
+
+    assert in_memory["mine"].improvement_p_value > 1e-4
+    assert in_blocks["mine"].improvement_p_value == pytest.approx(in_memory["mine"].improvement_p_value, rel=1e-6)

@@ -1,5 +1,7 @@
 """Selection and errors of each group, from the threshold on that a report begins with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,17 @@ def test_groups_without_rows_of_a_class_have_no_rate_of_it():
     assert first.ppv is None
     assert second.false_positive_rate is None
     assert second.ppv.value == 1.0
+
+
+def test_a_column_of_groups_may_be_called_label(rows):
+    column = next(iter(rows.groups))
+    renamed = rows.with_groups({"label": rows.groups[column]})
+    expected = [
+        replace(group, column="label")
+        for group in evaluate(rows.with_groups({column: rows.groups[column]}), {}, n_resamples=5).before.group_errors
+    ]
+    assert evaluate(renamed, {}, n_resamples=5).before.group_errors == expected
+    assert len(expected) >= 2
 
 
 def test_neither_labels_nor_many_groups_nor_many_classes_are_listed():

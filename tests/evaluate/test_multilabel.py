@@ -163,3 +163,8 @@ def test_a_calibrator_of_probabilities_measures_log_odds_by_their_probabilities(
     ]
     for name, measured in of_both[0].items():
         assert measured.value == pytest.approx(of_both[1][name].value, rel=1e-9)
+
+
+def test_groups_beside_rows_of_several_labels_are_refused():
+    with pytest.raises(ParameterError, match="whose groups are the labels"):
+        evaluate(draw(100, 0), {}, groups=["north", "south"] * 50)

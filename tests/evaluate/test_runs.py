@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from refocal.errors import FormatError, ParameterError
@@ -75,6 +77,16 @@ def test_a_table_says_where_the_rows_are(parts):
     assert described(read_runs(table)) == [("data", "x", "0", 15, 15)]
     records = [{"validation": str(parts / "a/vit-1/val.npz"), "seed": 3}]
     assert described(read_runs(records)) == [("data", "val", "3", 15, 15)]
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_a_data_frame_of_any_library_is_a_table_of_runs(parts, made):
+    file = str(parts / "a/vit-1/val.npz")
+    table = made({"validation": [file] * 3, "network": ["x", "y", None], "seed": [1.0, None, 2.0]})
+    expected = [("data", "x", "1", 15, 15), ("data", "y", "0", 15, 15), ("data", "val", "2", 15, 15)]
+    assert described(read_runs(table)) == expected
+    of_paths = pd.DataFrame({"validation": [parts / "a/vit-1/val.npz"], "network": ["x"]})
+    assert described(read_runs(of_paths)) == [("data", "x", "0", 15, 15)]
 
 
 def test_one_file_may_hold_both_parts(tmp_path):

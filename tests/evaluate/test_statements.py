@@ -132,6 +132,26 @@ def test_a_lower_ece_counts_among_methods_of_nearly_the_best_log_loss_alone(is_r
     assert said.startswith(f"{beginning}: no {among} is" if is_rival else f"{beginning}, the lowest {among}.")
 
 
+def test_the_predictions_as_they_are_may_have_a_lower_ece_than_the_recommended_method():
+    rng = np.random.default_rng(8)
+    drawn = []
+    for _ in range(2):
+        logits = 1.5 * rng.normal(size=(4000, 4))
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        drawn.append(Predictions.from_logits(logits + np.array([0.13, -0.13, 0.1, -0.1]), labels))
+    found = compare(*drawn, ["vs"], n_resamples=10)
+    before, after = found.before.measures, found.after.measures
+    assert found.chosen == "vs"
+    assert before["ece"].value < after["ece"].value
+    assert before["log_loss"].value < 1.01 * after["log_loss"].value
+    among = "ECE among the methods within 1 % of the best log-loss"
+    beginning = "Recommendation: vs (vector scaling)"
+    assert recommendation(found) == f"{beginning}: no {among} is significantly lower."
+    surely_lower = replace(found.before.against_chosen["squared_ece"], difference=-0.01, p_value=0.001)
+    before = replace(found.before, against_chosen={**found.before.against_chosen, "squared_ece": surely_lower})
+    assert recommendation(replace(found, methods=[before, found.after])) == f"{beginning}."
+
+
 @pytest.mark.parametrize(("n_classes", "n_rows"), [(2, 400), pytest.param(10, 400, marks=pytest.mark.long)])
 def test_a_calibrated_model_is_left_as_it_is(n_classes, n_rows):
     """Before a method had to improve by a test, one was recommended in 53 of 60 runs of 1,000 rows and ten classes."""

@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from scipy.stats import t as student
 
 import refocal.metrics as rm
@@ -404,3 +405,17 @@ def test_the_upper_end_of_an_error_without_bins_is_not_that_of_any_model(name, w
         weights = np.ones(400) if weight is None else weight
         error = np.sqrt(np.sum(weights**2 * p * (1.0 - p))) / weights.sum()
         assert interval.high < interval.value + 2.0 * 1.36 * error
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [0.01, 0.09, 0.7])
+def test_terms_that_are_equal_but_for_rounding_are_equal(value, dtype):
+    """Their mean rounds with some numbers of rows: with each others may be anywhere within the limits."""
+    terms = np.full(60, value, dtype=dtype)
+    terms[::2] = np.nextafter(dtype(value), dtype(1.0))
+    z2 = norm.ppf(0.975) ** 2
+    for n_rows in range(2, 61):
+        some = terms[:n_rows].astype(np.float64)
+        interval = MeanSummary(some.mean(), some, None, None, (0.0, 1.0)).interval()
+        ends = np.array([value * n_rows, value * n_rows + z2]) / (n_rows + z2)
+        assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-6)

@@ -12,6 +12,7 @@ from refocal._arrays import Flags
 from refocal._validation import check_number
 from refocal.decide.groups import share_of_rows
 from refocal.metrics.bins import reached_from
+from refocal.metrics.influence import critical_value
 from refocal.metrics.inputs import check_level, mean
 from refocal.metrics.intervals import Interval
 from refocal.metrics.two_classes import read_two_classes
@@ -109,7 +110,8 @@ def values_at_prevalence(positive: Interval, negative: Interval, prevalence: flo
     value = of_class / (of_class + (1.0 - prevalence) * negative.value)
     low = _of_ratio(low_ratio, prevalence)
     high = _of_ratio(high_ratio, prevalence)
-    return Interval(value, min(low, value), max(high, value), level, (high - low) / 4.0, 0.0, 0)
+    error = (high - low) / (2.0 * critical_value(level))
+    return Interval(value, min(low, value), max(high, value), level, error, 0.0, 0)
 
 
 def ratio_low(first: Interval, second: Interval) -> float:

@@ -93,6 +93,7 @@ def count_block(
     sums = np.zeros((len(metrics) + 1, n_methods + 1))
     products = np.zeros((len(metrics) + 1, n_methods + 1, n_methods + 1))
     cubes = np.zeros((len(metrics) + 1, 2 * n_methods + 1, 2 * n_methods + 1))
+    score_variances = np.zeros(n_methods)
     clusters: ClusterSums | None = None
     for part, predicted in predict.parts(block):
         group_names, group_numbers = details.numbered(part.groups)
@@ -100,14 +101,16 @@ def count_block(
             counts.count(of_method.rows, group_names, group_numbers)
         weight = part.weights
         ones = np.ones(len(weight))
+        scores, variances = _scores(predicted)
         terms = np.array([
             *(
                 [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
                 for metric in metrics
             ),
-            [*_scores(predicted), ones],
+            [*scores, ones],
         ])  # fmt: skip
         sums += terms @ weight
+        score_variances += np.asarray(variances) @ weight**2
         if part.clusters is None:
             products += (terms * weight**2) @ terms.transpose(0, 2, 1)
             powers = np.concatenate([terms, np.square(terms[:, :-1])], axis=1)
@@ -115,16 +118,22 @@ def count_block(
         else:
             of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
             clusters = merged(clusters, of_part)
-    return Counts(methods, TermSums(sums, products, cubes, clusters))
+    return Counts(methods, TermSums(sums, products, cubes, score_variances, clusters))
 
 
-def _scores(predicted: Sequence[Predicted]) -> list[Vector]:
-    """The terms of the score test of each method; 0 of the model itself, which is the first."""
+def _scores(predicted: Sequence[Predicted]) -> tuple[list[Vector], list[Vector]]:
+    """The terms of the score test of each method, and their variances if the model is right.
+
+    Both are 0 of the model itself, which is the first.
+    """
     model = predicted[0].logs
     scores = [np.zeros(len(model.labels))]
+    variances = [np.zeros(len(model.labels))]
     for of_method in predicted[1:]:
-        scores.append(score_terms(model.values, of_method.logs.values, model.labels)[0])
-    return scores
+        score, variance = score_terms(model.values, of_method.logs.values, model.labels)
+        scores.append(score)
+        variances.append(variance)
+    return scores, variances
 
 
 @dataclass(frozen=True)

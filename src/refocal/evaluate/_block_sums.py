@@ -87,6 +87,8 @@ class TermSums:
     sums: Vector
     products: Vector
     cubes: Vector
+    score_variances: Vector
+    """Σ w² v of the score test of each method, (k,), with v the variance of its term if the model is right."""
     clusters: ClusterSums | None = None
     """Σ w x of each cluster, (metrics · (k + 1), clusters), where rows have clusters."""
 
@@ -173,8 +175,13 @@ class TermSums:
 
     def merge(self, other: TermSums) -> TermSums:
         """The sums over the rows of both."""
-        clusters = merged(self.clusters, other.clusters)
-        return TermSums(self.sums + other.sums, self.products + other.products, self.cubes + other.cubes, clusters)
+        return TermSums(
+            sums=self.sums + other.sums,
+            products=self.products + other.products,
+            cubes=self.cubes + other.cubes,
+            score_variances=self.score_variances + other.score_variances,
+            clusters=merged(self.clusters, other.clusters),
+        )
 
 
 @dataclass(frozen=True)
@@ -233,6 +240,15 @@ class Sums:
     def covariances(self) -> dict[str, Vector]:
         """The covariance between the methods of each metric that is a mean, (methods, methods), by its name."""
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
+
+    def score_errors(self) -> Vector:
+        """The standard errors of the mean terms of the score test, (methods,), by the larger of the two variances.
+
+        As in memory these are the one that is seen, and that of a model that is right.
+        """
+        as_seen = np.diagonal(self.covariances()[SCORE])
+        of_right_model = self.terms.score_variances / self.terms.weight**2
+        return np.sqrt(np.maximum(as_seen, of_right_model))
 
     def third_moments(self) -> dict[str, Vector]:
         """Those of `TermSums.third_moments`, by the name of the metric."""

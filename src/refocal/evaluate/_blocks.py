@@ -61,13 +61,12 @@ def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) 
         rows.watch = watch
     seconds = (time.perf_counter() - start) / len(methods)
     results = {}
-    variances_of_scores = np.diagonal(total.covariances()[SCORE])
+    score_errors = total.score_errors()
     for i, (name, of_method) in enumerate(zip(methods, total.methods, strict=True)):
         metrics_of_method = {metric: values[i] for metric, values in measured.items()}
         score = None
         if name != NONE:
-            error = math.sqrt(max(float(variances_of_scores[i]), 0.0))
-            score = ScoreTest(of_method.means[SCORE], error, total.n_clusters)
+            score = ScoreTest(of_method.means[SCORE], float(score_errors[i]), total.n_clusters)
         result = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
         results[name] = result if in_bins is None else _by_clusters(result, of_method, in_bins.of_method(i))
     notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", total.n_clusters)

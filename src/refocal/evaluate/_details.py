@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector, to_numpy
-from refocal._groups import LABEL, MOST_GROUPS, Groups
+from refocal._groups import MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator, PredictionSets
 from refocal.calibrators.answers import group_columns
 from refocal.calibrators.class_order import InOrder
@@ -88,8 +88,8 @@ def decision_table(shares: Vector) -> DecisionTable:
 def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, level: float) -> list[GroupErrors]:
     """Selection and errors of each group, of two classes, from the threshold on that a report begins with.
 
-    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which it is exact. Labels of a
-    multi-label model are no groups of this kind, and more groups than a page shows are left out.
+    Each of m intervals has the level to the power of 1/m (Šidák 1967), close to 1, for which it is exact. More groups
+    than a page shows are left out.
     """
     most_groups = 100
     members = {
@@ -97,7 +97,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
         for column, names in groups.items()
         for name in np.unique(names).tolist()
     }
-    if rows.n_classes != 2 or LABEL in groups or not 0 < len(members) <= most_groups:
+    if rows.n_classes != 2 or not 0 < len(members) <= most_groups:
         return []
     threshold = table.threshold[usual_threshold(table, 2)]
     p, happened = rows.event(1)

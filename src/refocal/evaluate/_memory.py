@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._groups import Groups, as_groups
+from refocal._groups import Groups
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import InOrder
@@ -20,6 +20,7 @@ from refocal.errors import DataError
 from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
+from refocal.evaluate.multilabel import are_of_labels
 from refocal.evaluate.predicted import Methods, Predicted, log_proba, warn_of_unseen
 from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
@@ -44,15 +45,13 @@ def measure_in_memory(
     *,
     n_resamples: int | None,
     seed: int | None,
-    groups: Any,
+    groups: Groups,
     metrics: Sequence[Metric] = (),
 ) -> Results:
-    """Every metric of every method on rows in memory; `attempt` may pass over the errors of a method."""
-    measured = test.groups
-    if groups is not None:
-        measured = as_groups(groups, len(test), "evaluate")
-        # A calibrator of groups is applied to those of the rows, whichever are measured.
-        test = test.with_groups({**test.groups, **measured})
+    """Every metric of every method on rows in memory, and what it does in each of the `groups`.
+
+    `attempt` may pass over the errors of a method.
+    """
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
     seed = SEED if seed is None else seed
     results: dict[str, Result] = {}
@@ -60,11 +59,11 @@ def measure_in_memory(
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         with attempt(name):
-            results[name] = _measure_method(test, calibrator, model_log_p, measured, metrics, n_resamples, seed)
+            results[name] = _measure_method(test, calibrator, model_log_p, groups, metrics, n_resamples, seed)
     forget_resamples()
     n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
     notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
-    n_groups = sum(len(np.unique(column)) for column in measured.values())
+    n_groups = sum(len(np.unique(column)) for column in groups.values())
     return Results(results, len(test), list(test.groups), n_groups, notes)
 
 
@@ -149,11 +148,13 @@ def _details_of(
     positive = rows.of_positive()
     groups = details.groups_of(positive, measured)
     decisions = details.decision_table(details.sum_decisions(positive) / positive.weights.sum())
+    # The labels of a multi-label model are no groups that errors are compared of.
+    compared = {} if are_of_labels(test) else measured
     return Details(
         classes=details.classes_of(rows, test.numbers),
         groups=details.measure_groups(groups, level, seed),
         decisions=decisions,
         curve=details.smooth_curve(positive, level_of_curve) if rows.n_classes == 2 else None,
-        group_errors=details.errors_of_groups(positive, measured, decisions, level_of_curve),
+        group_errors=details.errors_of_groups(positive, compared, decisions, level_of_curve),
         sets=details.coverage_of_sets(rows, calibrator, test.groups, measured, level_of_curve, seed),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from refocal._arrays import as_floating
 from refocal._clusters import as_clusters
+from refocal._groups import Groups, as_groups
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
@@ -26,7 +27,7 @@ from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
 from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
-from refocal.evaluate.multilabel import fit_method, label_methods
+from refocal.evaluate.multilabel import are_of_labels, fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
     RunNote,
@@ -276,14 +277,15 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
+    rows, measured_groups = _with_groups(rows, groups)
     usable = _usable(everything, rows, failures)
     _check_metrics(own_metrics, rows)
     methods_of_rows = _in_order(usable, rows)
     if isinstance(rows, BlockedDataset):
         results = measure_in_blocks(rows, methods_of_rows, report)
     else:
-        options: dict[str, Any] = {"metrics": own_metrics, "n_resamples": n_resamples, "seed": seed, "groups": groups}
-        results = measure_in_memory(rows, methods_of_rows, report, failures.of, **options)
+        options: dict[str, Any] = {"metrics": own_metrics, "n_resamples": n_resamples, "seed": seed}
+        results = measure_in_memory(rows, methods_of_rows, report, failures.of, groups=measured_groups, **options)
     warn_of_groups(usable, results.groups)
     repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(rows, "evaluate")
     can_recommend = _can_recommend(results, rows.n_classes)
@@ -339,6 +341,22 @@ def _with_clusters(test: Any, clusters: Any) -> Any:
         numbers, name, names = as_clusters(clusters, len(test), "evaluate")
         return replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
     return test
+
+
+def _with_groups(rows: Predictions | BlockedDataset, groups: Any) -> tuple[Predictions | BlockedDataset, Groups]:
+    """The rows with the groups that the caller names beside them, and the groups to measure.
+
+    A calibrator of groups is applied to those of the rows, whichever are measured.
+    """
+    if isinstance(rows, BlockedDataset):
+        return rows, {}
+    if groups is None:
+        return rows, rows.groups
+    if are_of_labels(rows):
+        expected = "left out for rows of several labels, whose groups are the labels"
+        raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
+    measured = as_groups(groups, len(rows), "evaluate")
+    return rows.with_groups({**rows.groups, **measured}), measured
 
 
 def _segments(

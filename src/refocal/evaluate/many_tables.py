@@ -57,18 +57,22 @@ def sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     best = rows[0]
     n_networks = len(comparison.networks)
     on = f"{n_networks} networks" if n_networks > 1 else "one network"
-    said = f"By {compared.record.label}, {best.name} has the best mean rank on {on}"
+    tied = [row.name for row in rows if row.rank == best.rank]
+    has = f"{best.name} has" if len(tied) == 1 else f"{', '.join(tied[:-1])} and {tied[-1]} share"
+    said = f"By {compared.record.label}, {has} the best mean rank on {on}"
     if len(rows) < 2 or n_networks < 2:
         return f"{said}."
-    blocks = comparison.in_blocks(compared.name)
+    others = [row for row in rows if is_significant(row, comparison.level)]
+    if len(tied) > 1:
+        return f"{said}; {len(others)} of {len(rows) - 1} methods differ significantly from {comparison.against}."
     if best.name != comparison.against and best.p_value is not None:
         p_value = f"p {p_text(best.p_value, with_sign=True)}"
+        blocks = comparison.in_blocks(compared.name)
         is_lower = float((blocks[best.name] - blocks[comparison.against]).mean()) < 0.0
         if not is_significant(best, comparison.level):
             return f"{said}, but is not significantly better than {comparison.against} ({p_value})."
         verdict = "significantly better than" if is_lower else "and differs from"
         return f"{said}, {verdict} {comparison.against} ({p_value})."
-    others = [row for row in rows if is_significant(row, comparison.level)]
     return f"{said}; {len(others)} of {len(rows) - 1} other methods differ significantly from it."
 
 

@@ -11,7 +11,7 @@ from refocal.calibrators import MultiLabelCalibration
 from refocal.calibrators.registry import MethodsLike
 from refocal.errors import ParameterError
 from refocal.evaluate.evaluation import Evaluation
-from refocal.io import MultiLabelPredictions
+from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import APPLIES, UNKNOWN
 
 PER_LABEL = "-per-label"
@@ -21,6 +21,11 @@ PER_LABEL = "-per-label"
 def of_labels(evaluation: Evaluation) -> bool:
     """Whether an evaluation is about labels that do not exclude one another, each of which applies or not."""
     return evaluation.class_names == list(APPLIES)
+
+
+def are_of_labels(rows: Predictions) -> bool:
+    """Whether rows are the labels of rows that have several, each of which applies or not."""
+    return rows.class_names == APPLIES
 
 
 def label_methods(names: MethodsLike) -> list[str]:

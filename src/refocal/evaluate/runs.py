@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from refocal._groups import columns_of_table, names_of_column
 from refocal.errors import FormatError, ParameterError
 from refocal.io import Predictions, read, split
 from refocal.io.arrays import ARRAYS
@@ -147,8 +148,8 @@ def found_runs(source: Any) -> list[RunFiles]:
             _check_whole_runs(runs)
         if not runs:
             raise FormatError(f"{place}: no runs; give a table of runs, a folder, or a pattern that files match.")
-    elif hasattr(source, "to_dict") and hasattr(source, "columns"):
-        runs = _of_table(source.to_dict("records"), Path(), "the table of runs")
+    elif not isinstance(source, Mapping) and (columns := columns_of_table(source)) is not None:
+        runs = _of_table(_records_of_columns(columns), Path(), "the table of runs")
     elif isinstance(source, Iterable):
         entries = list(source)
         if all(isinstance(entry, Mapping) for entry in entries):
@@ -170,6 +171,15 @@ def _records(file: Path) -> list[dict[str, str]]:
     delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
     with file.open(newline="", encoding="utf-8-sig") as lines:
         return [dict(record) for record in csv.DictReader(lines, delimiter=delimiter)]
+
+
+def _records_of_columns(columns: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The rows of a data frame as text: "" where nothing is given, and whole numbers without a point."""
+    texts = [
+        names_of_column(column, name, len(column), "runs", "read_runs", missing="").tolist()
+        for name, column in columns.items()
+    ]
+    return [dict(zip(columns, record, strict=True)) for record in zip(*texts, strict=True)]
 
 
 def _of_table(records: Iterable[Mapping[str, Any]], folder: Path, where: str) -> list[RunFiles]:

@@ -191,20 +191,25 @@ def recommendation(evaluation: Evaluation) -> str:
     second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
     gap = second.measures[metric.name].value - best.measures[metric.name].value
     criterion = metric.label
-    rivals = others
+    # The predictions as they are count among them: they are a row of the table.
+    rivals = [method for method in evaluation.methods if method is not best]
     if not is_two:
         criterion = f"{metric.label} among the methods within {100 * LOG_LOSS_SHARE:g} % of the best log-loss"
         limit = (1.0 + LOG_LOSS_SHARE) * min(method.measures["log_loss"].value for method in evaluation.methods)
-        rivals = [method for method in others if method.measures["log_loss"].value <= limit]
-    is_lowest = all(rival.measures[metric.name].value >= best.measures[metric.name].value for rival in rivals)
-    said = f", the lowest {criterion}." if is_lowest else f": no {criterion} is significantly lower."
+        rivals = [method for method in rivals if method.measures["log_loss"].value <= limit]
+    lower = [rival for rival in rivals if rival.measures[metric.name].value < best.measures[metric.name].value]
+    said = "."
+    if not lower:
+        said = f", the lowest {criterion}."
+    elif not any(_is_significantly_lower(evaluation, rival) for rival in lower):
+        said = f": no {criterion} is significantly lower."
     by_loss = " Methods for two classes are ranked by log-loss." if is_two else ""
     said = f"Recommendation: {best.name} ({best.title}){said}{by_loss}"
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:
         return said
-    tested = second.against_chosen["log_loss"] if is_two else test_of_ece(second.against_chosen)
+    tested = _test_of_rank(evaluation, second)
     # The second is the best of all others: a test of each of them at once.
     p_value = min(1.0, len(others) * tested.p_value)
     side = side_of(tested) if p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) * gap > 0.0 else 0
@@ -220,6 +225,18 @@ def recommendation(evaluation: Evaluation) -> str:
     }
     p_text = p_value_text(_of_all_statements(evaluation, p_value))
     return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_text})."
+
+
+def _test_of_rank(evaluation: Evaluation, method: Measured) -> PairedDifference:
+    """The test of a method against the one that is shown, by what methods are ranked by."""
+    tested = method.against_chosen
+    return tested["log_loss"] if evaluation.positive is not None else test_of_ece(tested)
+
+
+def _is_significantly_lower(evaluation: Evaluation, method: Measured) -> bool:
+    """Whether a method is below the one that is shown, by what methods are ranked by."""
+    tested = _test_of_rank(evaluation, method)
+    return tested.p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) < 0
 
 
 def _of_all_statements(evaluation: Evaluation, p_value: float) -> float:

@@ -304,7 +304,8 @@ def mean_ends(
     n_units = int(n_rows) if n_clusters is None else n_clusters
     if not math.isfinite(variance):  # of one row or cluster
         return limits
-    if variance == 0.0 and math.isfinite(high - low):
+    rounding = 1e-6  # of terms in single precision, and of variances that are differences of sums over blocks
+    if math.sqrt(variance * n_rows) <= rounding * abs(value) and math.isfinite(high - low):
         # All terms are equal, as where no mistake was seen: others may be anywhere within the limits.
         lowest, highest = bounded_mean(value, 0.0, n_rows, low, high, level)
         return float(lowest), float(highest)

@@ -146,6 +146,15 @@ def test_gradients_stay_finite_at_large_gaps(loss, gamma, dtype):
         assert torch.isfinite(logits.grad).all()
 
 
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 2.0])
+def test_second_derivatives_match_finite_differences(gamma):
+    """Those of the inverse map, too, which is found by iteration: as boosting and Laplace's method need them."""
+    logits = torch.tensor([[1.2, 0.0, -1.0], [0.3, 2.0, 0.1]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 2])
+    for loss in (losses.focal, losses.proper_focal):
+        assert torch.autograd.gradgradcheck(lambda x, loss=loss: loss(x, labels, gamma), logits)
+
+
 def test_the_gradient_of_focal_is_right_where_it_is_small():
     """d/ds of -(1-q)^γ log q at a gap of 50: (1-q)^(1+γ) q (γ h/q · q + ... ) by arbitrary precision."""
     import mpmath as mp

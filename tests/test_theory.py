@@ -109,6 +109,10 @@ def test_the_tight_bounds_are_tight():
             assert high * (1 - 1e-6) <= temperature.max() <= high * (1 + 1e-10)
     unbounded = theory.tight_temperature_bounds(4.0)
     assert unbounded.lower == pytest.approx(0.2, rel=1e-12)
+    for gamma in (-0.5, 4.0, 9.0):
+        at_zero = 1.0 / (gamma + 1.0 - gamma * (2.0 * math.log(2.0) - 1.0) / (1.0 + gamma * math.log(2.0)))
+        for max_logit in (1e-6, 1e-10, 1e-14):
+            assert theory.tight_temperature_bounds(gamma, max_logit) == pytest.approx((at_zero, at_zero), rel=1e-12)
 
 
 def test_the_largest_offset_lies_off_zero_for_large_gamma():

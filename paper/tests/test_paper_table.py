@@ -467,3 +467,6 @@ def test_the_page_has_a_line_for_each_training_of_the_paper(cells):
     assert f"| {losses[0]:.3f}, {losses[1]:.3f} | 0.81, 0.82 |" in line
     temperature = cell["ts"]["nll"]["temperature"]
     assert f"| {100 * cell['accuracy']:.1f} | 77.3 | {temperature:.2f} | 0.87 |" in line
+    ablations = [{**c, "accuracy": 0.0, "recipe": {**c["recipe"], "reduction": "mean"}} for c in cells]
+    assert layout.page_markdown([*cells, *ablations]).splitlines() == lines
+    assert not [line for line in layout.page_markdown(ablations).splitlines() if line.startswith("| cifar100")]

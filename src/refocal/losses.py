@@ -240,15 +240,25 @@ def sample_dependent_focal_of(xp: Any, s: Array, threshold: Any, below: Any, abo
 def sigmoid_focal_of(xp: Any, s: Array, labels: Array, gamma: Any, alpha: Any) -> Array:
     """Sigmoid focal loss of checked log-odds and labels."""
     up, down = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
-    return labels * up * focal_of(xp, s, gamma) + (1.0 - labels) * down * focal_of(xp, -s, gamma)
+    s_up, s_down = _sides(xp, s, labels)
+    return labels * up * focal_of(xp, s_up, gamma) + (1.0 - labels) * down * focal_of(xp, -s_down, gamma)
 
 
 def asymmetric_focal_of(xp: Any, s: Array, labels: Array, positive: Any, negative: Any, margin: Any) -> Array:
     """Asymmetric loss of checked log-odds and labels."""
-    log_u, is_positive = log_minus(xp, -softplus(xp, -s), margin)
-    log_not_u = xp.logaddexp(-softplus(xp, s), xp.log(margin))
+    s_up, s_down = _sides(xp, s, labels)
+    log_u, is_positive = log_minus(xp, -softplus(xp, -s_down), margin)
+    log_not_u = xp.logaddexp(-softplus(xp, s_down), xp.log(margin))
     down = xp.where(is_positive, focal_of(xp, xp.where(is_positive, log_not_u - log_u, 0.0), negative), 0.0)
-    return labels * focal_of(xp, s, positive) + (1.0 - labels) * down
+    return labels * focal_of(xp, s_up, positive) + (1.0 - labels) * down
+
+
+def _sides(xp: Any, s: Array, labels: Array) -> tuple[Array, Array]:
+    """Log-odds for the loss of label 1 and for that of label 0; 0 where the label rules that one out.
+
+    There an infinite loss, as of log-odds of -inf where the label is 0, would leave NaN instead of nothing.
+    """
+    return xp.where(labels > 0.0, s, 0.0), xp.where(labels < 1.0, s, 0.0)
 
 
 def _reduce(xp: Any, loss: Array, reduction: str, function: str, dtype: Any) -> Array:

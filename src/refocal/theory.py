@@ -191,7 +191,7 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     gamma = check_number(gamma, "gamma", "tight_temperature_bounds", above=-1.0)
     if max_logit != math.inf:
         check_number(max_logit, "max_logit", "tight_temperature_bounds", above=0.0)
-    at_zero = gamma * (2.0 * math.log(2.0) - 1.0) / (1.0 + gamma * math.log(2.0))
+    at_zero = _offset_at_zero(gamma)
     # Beyond |s| = 60 nothing but 1/s changes in c, so a grid up to there has every local extremum.
     grid = np.linspace(0.0, min(max_logit, 60.0), 6001)[1:]
     values = _offset(grid, gamma)
@@ -205,8 +205,17 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
 
 def _offset(s: Any, gamma: float) -> Any:
     """c(s) = log f(s) / s for s > 0."""
+    small = 1e-5  # below it c(s) is nearer to c(0) than to the quotient of two roundings
+
     s = np.asarray(s)
-    return (log1p_gamma_h(np, s, gamma) - log1p_gamma_h(np, -s, gamma)) / s
+    safe = np.where(s < small, 1.0, s)
+    quotient = (log1p_gamma_h(np, safe, gamma) - log1p_gamma_h(np, -safe, gamma)) / safe
+    return np.where(s < small, _offset_at_zero(gamma), quotient)
+
+
+def _offset_at_zero(gamma: float) -> float:
+    """c(0)."""
+    return gamma * (2.0 * math.log(2.0) - 1.0) / (1.0 + gamma * math.log(2.0))
 
 
 def _range(gamma: float, *offsets: float) -> TemperatureRange:

@@ -20,7 +20,11 @@ from refocal.metrics import brier_score
 from refocal.nn import layer, operator
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
+import triton
+import triton.language as tl
+
 from refocal.engine import triton_affine, triton_apply, triton_engine, triton_rows
+from refocal.engine.triton_maths import part_of
 
 # The warnings are NumPy's, from Triton's interpreter.
 pytestmark = [pytest.mark.numerics, pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")]
@@ -302,3 +306,17 @@ def test_kernels_run_on_the_gpu_of_their_tensors_which_may_not_be_the_current_on
     triton_rows.count_cells(x, cells, 14, 1)
     triton_rows.count_opened(x, cells.int(), torch.zeros(1, 1 << 14, dtype=torch.int32, device=x.device), 14)
     assert guarded == 11 * [x.device]
+
+
+@triton.jit
+def _distance_kernel(numbers, out, n_rows):
+    tl.store(out, part_of(numbers, 5, n_rows).to(tl.int64) - numbers.to(tl.int64))
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 2**29, 2**31 - 1, 2**31 + 1])
+def test_parts_of_many_rows_lie_where_they_were_put(n_rows):
+    """Five times 2^29 is more than 32 bits can count, though the number of rows is not."""
+    numbers = torch.zeros(1, device=DEVICE)
+    out = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    _distance_kernel[(1,)](numbers, out, n_rows)
+    assert int(out) == 5 * n_rows * numbers.element_size()

@@ -127,6 +127,7 @@ def test_columns_and_labels_of_a_table_are_those_that_python_reads(browser, expl
     names = np.array(["cat", "dog", "owl"])
     by_name = names[labels]
     some = labels < 2
+    masked = np.where(np.arange(3) == (labels[:, None] + 1) % 3, -np.inf, logits)
     frames = {
         "ids": pd.DataFrame(logits, columns=names).assign(label=by_name, id=range(200), text="x"),
         "shuffled": pd.DataFrame(logits, columns=["logit_2", "logit_0", "logit_1"]).assign(label=(labels + 2) % 3),
@@ -136,6 +137,7 @@ def test_columns_and_labels_of_a_table_are_those_that_python_reads(browser, expl
         ),
         "p": pd.DataFrame(p, columns=["p_cat", "p_dog", "p_owl"]).assign(age=30.5, label=by_name),
         "prob": pd.DataFrame(p, columns=["prob_cat", "prob_dog", "prob_owl"]).assign(label=labels.astype(float)),
+        "impossible": pd.DataFrame(masked, columns=["logit_cat", "logit_dog", "logit_owl"]).assign(label=by_name),
     }
     driver = browser(explorer)
     for kind, frame in frames.items():

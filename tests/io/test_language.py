@@ -110,6 +110,35 @@ def test_samples_of_the_evaluation_harness_with_texts_and_likelihoods_without_th
             read_samples(sample(0, target, options))
 
 
+def test_targets_of_the_evaluation_harness_that_are_numbers_and_texts(tmp_path):
+    """Options that are numbers: a target of 2 is the third option, or the one of that text, as the others tell."""
+
+    def read_samples(*samples):
+        lines = [
+            {
+                "target": target,
+                "resps": [[-1.0, False]] * len(texts),
+                "arguments": {
+                    f"gen_args_{j}": {"arg_0": "1 + 1 =", "arg_1": f" {text}"} for j, text in enumerate(texts)
+                },
+            }
+            for target, texts in samples
+        ]
+        (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        return read_lm_eval(tmp_path / "samples.jsonl").labels.tolist()
+
+    twofold = ("2", ["4", "2", "3"])
+    assert read_samples(twofold, ("0", ["7", "8", "9"])) == [2, 0]
+    assert read_samples(twofold, ("7", ["7", "8", "9"])) == [1, 0]
+    assert read_samples(twofold, ("2.5", ["1", "2", "2.5"])) == [1, 2]
+    assert read_samples((2, twofold[1]), (0, ["0", "8", "9"])) == [2, 0]
+    assert read_samples(("1", ["0", "1", "2"])) == [1]
+    with pytest.raises(FormatError, match="sample 1 may be option 2 by its number, or option 1 by its text"):
+        read_samples(("1", ["0", "1", "2"]), twofold)
+    with pytest.raises(FormatError, match="the right one, its number or its text"):
+        read_samples((0.5, ["0", "1", "2"]))
+
+
 def test_answers_of_servers(tmp_path):
     completion = {"choices": [{"logprobs": {"token_logprobs": [None, -0.5, -1.0]}}]}
     chat = {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -0.2}]}}]}

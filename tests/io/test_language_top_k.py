@@ -91,13 +91,18 @@ def test_labels_beyond_the_best():
     known = np.exp(TopK(log_p, indices, labels, 10, label_log_p=np.log([0.1, 0.5])).whole(slice(None)))
     assert known[0, 7] == pytest.approx(0.1, rel=1e-6)
     np.testing.assert_allclose(known.sum(axis=1), 1.0, rtol=1e-6)
+    with np.errstate(all="raise"):  # the label is the only class of the tail
+        alone = TopK(np.log([[0.9]]), [[0]], [1], 2, label_log_p=np.log([0.1])).whole(slice(None))
+    np.testing.assert_allclose(np.exp(alone), [[0.9, 0.1]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"log_p": [[0.5, 0.2]]}, "sum to at most 1 in each row. Got a sum of 2.87"),
-        ({"log_p": [-0.5, -2.0]}, r"of shape \(N, k\) with k from 1 to 4"),
+        ({"log_p": [-0.5, -2.0]}, r"of shape \(N, k\) with at least one row and k from 1 to 4"),
+        ({"log_p": np.empty((0, 2)), "indices": np.empty((0, 2), int), "labels": []}, "with at least one row"),
+        ({"labels": [2], "label_log_p": [-0.5]}, "leave, at most 0.258134 in row 0. Got 0.606531"),
         ({"indices": [[0, 0]]}, "different classes from 0 to 4"),
         ({"indices": [[0, 5]]}, "different classes from 0 to 4"),
         ({"labels": [5]}, "between 0 and 4. Got labels from 5 to 5"),

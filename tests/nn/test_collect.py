@@ -159,6 +159,17 @@ def test_batches_of_different_numbers_of_classes_are_refused(in_file, tmp_path):
         collect_logits(nn.Identity(), batches, path=path)
 
 
+@pytest.mark.parametrize("max_rows", [None, 2])
+def test_batches_of_different_dtypes_do_not_go_into_one_file(max_rows, tmp_path):
+    batches = [(torch.zeros(2, 3).half(), torch.tensor([0, 1])), (torch.zeros(2, 3), torch.tensor([0, 1]))]
+    settings = {"progress": False, "keep_precision": True, "max_rows": max_rows}
+    path = tmp_path / "rows.safetensors"
+    with pytest.raises(DataError, match=r"one dtype in every batch, torch.float16 as before. Got torch.float32"):
+        collect_logits(nn.Identity(), batches, **settings, path=path)
+    assert not path.exists()
+    assert collect_logits(nn.Identity(), batches, **settings).logits.dtype == torch.float32
+
+
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 1, 3, 4)])
 def test_a_single_logit_is_the_log_odds_of_two_classes(shape):
     torch.manual_seed(0)

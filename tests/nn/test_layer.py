@@ -9,9 +9,11 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
+from torch.autograd import gradcheck
 
 from array_libraries import BACKENDS
 from refocal import FocalCalibration, FocalTemperatureScaling, MultiLabelCalibration, TemperatureScaling
+from refocal.calibrators import BetaCalibration, EnsembleTemperatureScaling
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Focal, Temperature
@@ -148,6 +150,15 @@ def test_impossible_classes_stay_impossible(calibrator):
     got = calibrator.to_torch()(torch.tensor([[1.0, -torch.inf, 0.0, 0.0, 0.0], [2.0, *[-torch.inf] * 4]]))
     assert got[0, 1] == -torch.inf
     assert got[1].tolist() == [0.0, *[-torch.inf] * 4]
+
+
+def test_an_impossible_class_leaves_the_gradients_of_the_others(data):
+    """Also behind a mixture, the logarithm of a sum of probabilities."""
+    impossible = torch.tensor([[-torch.inf]], dtype=torch.float64)
+    others = torch.tensor([[0.5, 1.2, 0.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    for kind in (FocalTemperatureScaling(objective="nll"), BetaCalibration(), EnsembleTemperatureScaling()):
+        layer = kind.fit(*data).to_torch(dtype=torch.float64)
+        assert gradcheck(lambda x, layer=layer: layer(torch.cat([impossible, x], dim=1))[:, 1:], others)
 
 
 def test_what_cannot_be_a_layer_is_refused():

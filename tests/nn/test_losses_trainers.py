@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from refocal.errors import LabelError, ShapeError
 from refocal.nn import (
+    MMCE,
     AdaFocalLoss,
     BrierLoss,
     FocalLoss,
@@ -69,6 +70,15 @@ def test_parts_of_a_batch_add_up_to_the_mean_of_the_whole(rows):
     parts = [SigmoidFocalLoss()({"logits": many[part]}, targets[part], num_items_in_batch=24)
              for part in (slice(0, 1), slice(1, 6))]  # fmt: skip
     torch.testing.assert_close(sum(parts), SigmoidFocalLoss()(many, targets))
+
+
+@pytest.mark.parametrize("loss", [MMCE(), FocalLoss(), BrierLoss(), AdaFocalLoss()])
+def test_a_part_without_labels_adds_nothing(loss):
+    logits = torch.randn(3, 4, requires_grad=True)
+    value = loss(logits, torch.full((3,), -100), num_items_in_batch=torch.tensor(7))
+    value.backward()
+    assert value == 0.0
+    assert (logits.grad == 0.0).all()
 
 
 @pytest.mark.parametrize("loss", [FocalLoss(), SigmoidFocalLoss()])

@@ -159,6 +159,23 @@ def test_settings_for_each_label_smoothing_and_ignored_labels(batch):
     assert torch.isfinite(unread.grad).all()
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.05])
+def test_an_infinite_loss_that_the_label_rules_out_leaves_nothing(margin):
+    """Log-odds of -inf, as of masked labels, where the label is 0: the same as of log-odds that are very small."""
+    settings = {"gamma_positive": 1.0, "gamma_negative": 4.0, "margin": margin}
+    s, y = np.array([-np.inf, 1.0, -np.inf]), np.array([0.0, 0.0, 1.0])
+    for found, known in (
+        (losses.sigmoid_focal(s, y, 2.0, 0.25), losses.sigmoid_focal(s[1:2], y[1:2], 2.0, 0.25)),
+        (losses.asymmetric_focal(s, y, **settings), losses.asymmetric_focal(s[1:2], y[1:2], **settings)),
+    ):
+        np.testing.assert_array_equal(found, [0.0, known[0], np.inf])
+    for loss in (SigmoidFocalLoss(), SigmoidFocalLoss(-0.5, None), AsymmetricFocalLoss(margin=margin)):
+        logits = torch.tensor([-torch.inf, 1.0, torch.inf], requires_grad=True)
+        loss(logits, torch.tensor([0, 0, 1])).backward()
+        (alone,) = torch.autograd.grad(loss(logits[1:2], torch.tensor([0])), logits)
+        torch.testing.assert_close(logits.grad, torch.tensor([0.0, float(alone[1]) / 3.0, 0.0]))
+
+
 @pytest.mark.slow
 def test_half_precision_compilation_and_finite_differences(batch):
     logits, labels = batch

@@ -65,9 +65,10 @@ def page_markdown(cells: list[Cell]) -> str:
     """The paper's table with a line for each training: ours in the paper's recipe, or else in the short one."""
     chosen: dict[tuple[str, str], dict[str, Row]] = {}
     for row in build_rows(cells):
-        is_printed = row.paper is not None and row.recipe.split(",")[0] in ("paper", "short")
+        kind, _, *changed = row.recipe.split(", ")
+        is_printed = row.paper is not None and kind in ("paper", "short") and not changed  # by what an ablation changes
         before = chosen.get((row.dataset, row.loss), {}).get(row.method)
-        if is_printed and (before is None or row.recipe.startswith("paper")):
+        if is_printed and (before is None or kind == "paper"):
             chosen.setdefault((row.dataset, row.loss), {})[row.method] = row
     heads = ("training", "epochs (seeds)", "accuracy, %", "paper", "T of TS", "paper", "log-loss: TS, FTS", "paper",
              "ECE, %: TS → FTS (γ)", "paper")  # fmt: skip

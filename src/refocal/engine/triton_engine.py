@@ -32,6 +32,7 @@ from refocal.engine.triton_maths import (
     other,
     others,
     others_curve,
+    part_of,
     raised,
     top_curve,
     top_of,
@@ -118,10 +119,10 @@ def _rows_kernel(
     spread = square * per_weight - mean * mean
     tl.store(places + row, at, mask=is_row)
     tl.store(tops + row, top, mask=is_row)
-    tl.store(tops + n_rows + row, tl.where(some, second, float("-inf")), mask=is_row)
-    tl.store(tops + 2 * n_rows + row, total, mask=is_row)
-    tl.store(tops + 3 * n_rows + row, mean, mask=is_row)
-    tl.store(tops + 4 * n_rows + row, spread, mask=is_row)
+    tl.store(part_of(tops, 1, n_rows) + row, tl.where(some, second, float("-inf")), mask=is_row)
+    tl.store(part_of(tops, 2, n_rows) + row, total, mask=is_row)
+    tl.store(part_of(tops, 3, n_rows) + row, mean, mask=is_row)
+    tl.store(part_of(tops, 4, n_rows) + row, spread, mask=is_row)
     if PART != SOFTMAX:
         rest, log_norm, top_log_not_q, top_h = top_of(second, total, some, slope)
         center, curvature = _center(rest, tl.where(some, second + mean, 0.0), spread)
@@ -150,16 +151,16 @@ def _rows_kernel(
                     s_gb += tl.sum(e, axis=1)
                     s_bb += tl.sum(f, axis=1) + curvature * tl.sum(g, axis=1)
             factor = 1.0 + gamma * top_h
-            own = sums + k * (6 if PART == DERIVATIVES else 2) * n_rows + row
+            own = part_of(sums, k * (6 if PART == DERIVATIVES else 2), n_rows) + row
             tl.store(own, factor * s, mask=is_row)
             if PART == DERIVATIVES:
-                tl.store(own + n_rows, factor * s_g, mask=is_row)
-                tl.store(own + 2 * n_rows, factor * s_b, mask=is_row)
-                tl.store(own + 3 * n_rows, factor * s_gg, mask=is_row)
-                tl.store(own + 4 * n_rows, factor * s_gb, mask=is_row)
-                tl.store(own + 5 * n_rows, factor * s_bb, mask=is_row)
+                tl.store(part_of(own, 1, n_rows), factor * s_g, mask=is_row)
+                tl.store(part_of(own, 2, n_rows), factor * s_b, mask=is_row)
+                tl.store(part_of(own, 3, n_rows), factor * s_gg, mask=is_row)
+                tl.store(part_of(own, 4, n_rows), factor * s_gb, mask=is_row)
+                tl.store(part_of(own, 5, n_rows), factor * s_bb, mask=is_row)
             else:
-                tl.store(own + n_rows, factor * factor * s_g, mask=is_row)
+                tl.store(part_of(own, 1, n_rows), factor * factor * s_g, mask=is_row)
 
 
 @triton.jit
@@ -167,10 +168,10 @@ def _softmax_of(tops, row, n_rows):
     """What `_rows_kernel` stored; 0 classes but the top beyond the last row."""
     is_row = row < n_rows
     top = tl.load(tops + row, mask=is_row, other=0.0)
-    below = tl.load(tops + n_rows + row, mask=is_row, other=float("-inf"))
-    total = tl.load(tops + 2 * n_rows + row, mask=is_row, other=0.0)
-    mean = tl.load(tops + 3 * n_rows + row, mask=is_row, other=0.0)
-    spread = tl.load(tops + 4 * n_rows + row, mask=is_row, other=0.0)
+    below = tl.load(part_of(tops, 1, n_rows) + row, mask=is_row, other=float("-inf"))
+    total = tl.load(part_of(tops, 2, n_rows) + row, mask=is_row, other=0.0)
+    mean = tl.load(part_of(tops, 3, n_rows) + row, mask=is_row, other=0.0)
+    spread = tl.load(part_of(tops, 4, n_rows) + row, mask=is_row, other=0.0)
     some = below > float("-inf")
     below = tl.where(some, below, 0.0)
     return top, below, total, tl.where(some, total, 1.0), tl.where(some, below + mean, 0.0), spread, some
@@ -253,14 +254,14 @@ def _focal_kernel(
     )
     w = tl.load(sums + row, mask=is_row, other=0.0)
     norm = 1.0 / (1.0 + w)
-    s_g = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
-    s_b = tl.load(sums + 2 * n_rows + row, mask=is_row, other=0.0)
+    s_g = tl.load(part_of(sums, 1, n_rows) + row, mask=is_row, other=0.0)
+    s_b = tl.load(part_of(sums, 2, n_rows) + row, mask=is_row, other=0.0)
     # From here on, derivatives are relative to the top's.
     g_ = s_g - w * t_g
     b_ = s_b - w * t_b
-    gg_ = tl.load(sums + 3 * n_rows + row, mask=is_row, other=0.0) - t_g * (s_g + g_)
-    gb_ = tl.load(sums + 4 * n_rows + row, mask=is_row, other=0.0) - t_b * s_g - t_g * b_
-    bb_ = tl.load(sums + 5 * n_rows + row, mask=is_row, other=0.0) - t_b * (s_b + b_)
+    gg_ = tl.load(part_of(sums, 3, n_rows) + row, mask=is_row, other=0.0) - t_g * (s_g + g_)
+    gb_ = tl.load(part_of(sums, 4, n_rows) + row, mask=is_row, other=0.0) - t_b * s_g - t_g * b_
+    bb_ = tl.load(part_of(sums, 5, n_rows) + row, mask=is_row, other=0.0) - t_b * (s_b + b_)
     mean_g = g_ * norm
     mean_b = b_ * norm
     mean_gg = (gg_ - w * t_gg) * norm - mean_g * mean_g
@@ -280,11 +281,11 @@ def _predict_kernel(logits, labels, settings, tops, places, sums, out, stride, n
     is_row = row < n_rows
     gap, _, _, _, _, _, _, _, _, _, _, _ = _focal_row(logits, labels, settings, tops, places, row, stride, n_rows)
     w = tl.load(sums + row, mask=is_row, other=0.0)
-    squares = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
+    squares = tl.load(part_of(sums, 1, n_rows) + row, mask=is_row, other=0.0)
     norm = 1.0 / (1.0 + w)
     tl.store(out + row, gap - log1p(w), mask=is_row)
-    tl.store(out + n_rows + row, norm, mask=is_row)
-    tl.store(out + 2 * n_rows + row, (1.0 + squares) * norm * norm, mask=is_row)
+    tl.store(part_of(out, 1, n_rows) + row, norm, mask=is_row)
+    tl.store(part_of(out, 2, n_rows) + row, (1.0 + squares) * norm * norm, mask=is_row)
 
 
 def usable(logits: Any) -> bool:

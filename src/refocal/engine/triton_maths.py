@@ -58,6 +58,12 @@ def chunk_of(logits, row, j, stride, n_rows, n_classes):
 
 
 @triton.jit
+def part_of(numbers, k, n_rows):
+    """Where the k-th part begins, of parts with a number for each row; it may lie further than 32 bits can count."""
+    return numbers + tl.full([], k, tl.int64) * n_rows
+
+
+@triton.jit
 def exp2(x):
     """2^x; in single precision by one instruction, to the last bit but one, with small results rounded to 0."""
     if INTERPRETED or x.dtype == tl.float64:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refocal.engine.triton_maths import OPTIONS, beside_its_tensors
+from refocal.engine.triton_maths import OPTIONS, beside_its_tensors, part_of
 
 MAX_CHUNK = 1 << 11
 """Probabilities that a program reads together: of one long row, or of several short ones."""
@@ -59,8 +59,8 @@ def _brier_kernel(values, labels, out, stride, n_rows, n_classes, ROWS: tl.const
     others = tl.maximum(squares - p_label * p_label, 0.0)
     distance = others + tl.where(is_label, (1.0 - p_label) * (1.0 - p_label), 0.0)
     tl.store(out + row, distance, mask=is_row)
-    tl.store(out + n_rows + row, total, mask=is_row)
-    tl.store(out + 2 * n_rows + row, lowest, mask=is_row)
+    tl.store(part_of(out, 1, n_rows) + row, total, mask=is_row)
+    tl.store(part_of(out, 2, n_rows) + row, lowest, mask=is_row)
 
 
 @triton.jit

@@ -165,7 +165,7 @@ const files = (() => {
     if (uneven >= 0) fail(`Line ${uneven + 2} has ${table[uneven].length} of ${heads.length} cells.`);
     const labels = table.map((row) => row.splice(at, 1)[0]);
     heads.splice(at, 1);
-    const number = (cell) => (cell === "" ? NaN : Number(cell));
+    const number = (cell) => (cell === "" ? NaN : cell.toLowerCase() === "-inf" ? -Infinity : Number(cell)); // as Python writes it
     const single = heads.findIndex((head) => [...PROBABILITY, ...LOG_ODDS].includes(head.toLowerCase()));
     // Beside other letters p is a class where labels are called by them.
     const areLetters = heads.length > 1 && heads.every((head) => head.length === 1) && labels.every((label) => heads.map(key).includes(key(label)));

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -97,8 +96,8 @@ class TopK:
         self.label_log_p: Vector | None = None
         if label_log_p is not None:
             self.label_log_p = np.asarray(to_numpy(as_array(label_log_p, "label_log_p", NAME)), dtype=np.float64)
-        if self.log_p.ndim != 2 or not 1 <= self.log_p.shape[1] < self.n_classes:
-            expected = f"of shape (N, k) with k from 1 to {self.n_classes - 1}"
+        if self.log_p.ndim != 2 or len(self) == 0 or not 1 <= self.log_p.shape[1] < self.n_classes:
+            expected = f"of shape (N, k) with at least one row and k from 1 to {self.n_classes - 1}"
             raise ShapeError("log_p", NAME, expected=expected, got=f"shape {self.log_p.shape}")
         check_shape(self.indices, self.log_p.shape, "indices", NAME)
         check_shape(self.labels, (len(self),), "labels", NAME)
@@ -119,8 +118,21 @@ class TopK:
             raise DataError("indices", NAME, expected=expected, got=f"{ordered.min()} to {ordered.max()}, or one twice")
         if self.labels is not None:
             check_label_range(int(self.labels.min()), int(self.labels.max()), self.n_classes, "labels", NAME)
+        self._check_room(sums)
         ranks = np.arange(1, self.n_classes - self.log_p.shape[1] + 1)
         self._log_ranks: Vector = np.log1p(ranks / self.log_p.shape[1])
+
+    def _check_room(self, sums: Vector) -> None:
+        """The probability of a label that is not among the best must fit beside theirs."""
+        if self.labels is None or self.label_log_p is None:
+            return
+        is_beyond = (self.indices != self.labels[:, None]).all(axis=1)
+        too_much = is_beyond & (sums + np.exp(self.label_log_p) > 1.0 + SUM_TOLERANCE)
+        if too_much.any():
+            row = int(np.argmax(too_much))
+            left = max(1.0 - sums[row], 0.0)
+            expected = f"of probabilities that the classes of 'log_p' leave, at most {left:.6g} in row {row}"
+            raise DataError("label_log_p", NAME, expected=expected, got=f"{np.exp(self.label_log_p[row]):.6g}")
 
     def __repr__(self) -> str:
         return f"TopK({len(self):,} rows, the best {self.log_p.shape[1]} of {self.n_classes:,} classes)"
@@ -217,8 +229,9 @@ class TopK:
                 found[i, [labels[i], other]] = found[i, [other, labels[i]]]
             else:
                 given = self.label_log_p[rows][i]
-                left = max(mass[i] - np.exp(given), LEAST_MASS) / (mass[i] - np.exp(found[i, labels[i]]))
-                found[i] += np.log(left)
+                others = mass[i] - np.exp(found[i, labels[i]])
+                if others > 0.0:  # as long as the label is not the only class of the tail
+                    found[i] += np.log(max(mass[i] - np.exp(given), LEAST_MASS) / others)
                 found[i, labels[i]] = given
 
 
@@ -314,8 +327,8 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     r"""Multiple-choice samples of lm-evaluation-harness (`samples_<task>_<time>.jsonl`, written with --log_samples).
 
     Each line has the log-likelihoods of the options under `filtered_resps` or `resps` and the right one as `target`:
-    its number, or its text among the `arguments`. Likelihoods without the question, as `acc_mutual_info` needs them,
-    are left out; of several filters the first counts.
+    its number, or its text among the `arguments`, as fits all lines. Likelihoods without the question, as
+    `acc_mutual_info` needs them, are left out; of several filters the first counts.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -326,7 +339,7 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     Predictions(1 rows, 2 classes, logits, float64)
     """
 
-    def options(row: dict[str, Any]) -> tuple[str, list[float], int]:
+    def sample(row: dict[str, Any]) -> tuple[str, list[float], _Target]:
         answers = row.get("filtered_resps") or row["resps"]
         scores = [float(_first(answer)) for answer in answers]
         if "acc_mutual_info" in row:
@@ -334,21 +347,49 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
         return row.get("filter", ""), scores, _target(row, len(scores))
 
     expected = "log-likelihoods of options under 'resps' and the right one, its number or its text, as 'target'"
-    questions = _read_lines(path, options, expected)
-    first = [(scores, label) for used, scores, label in questions if used == questions[0][0]]
-    return multiple_choice([scores for scores, _ in first], [label for _, label in first])
+    questions = _read_lines(path, sample, expected)
+    first = [(scores, target) for used, scores, target in questions if used == questions[0][0]]
+    return multiple_choice([scores for scores, _ in first], _right_options([target for _, target in first], path))
 
 
-def _target(row: dict[str, Any], n_options: int) -> int:
-    """The number of the right option of a sample of lm-evaluation-harness."""
+class _Target(NamedTuple):
+    """The right option of a sample by what its target may be: the number of the option, or its text."""
+
+    by_number: int | None
+    by_text: int | None
+
+
+def _target(row: dict[str, Any], n_options: int) -> _Target:
+    """The right option of a sample of lm-evaluation-harness."""
     target = row["target"]
-    if isinstance(target, Real) or target.strip().isdigit():
-        return int(target)
-    # The second argument of each request is an option, behind a space.
-    texts = [row["arguments"][f"gen_args_{i}"]["arg_1"].strip() for i in range(n_options)]
-    if texts.count(target.strip()) != 1:  # as of tasks that put the options into the question
+    if isinstance(target, (int, float)):
+        if not float(target).is_integer():
+            raise ValueError(target)
+        return _Target(int(target), None)
+    text = target.strip()
+    number = int(text) if text.isdigit() and int(text) < n_options else None
+    # The second argument of each request is an option, behind a space. Tasks that put the options into the question
+    # have the same one more than once.
+    arguments = row.get("arguments", {})
+    texts = [arguments.get(f"gen_args_{i}", {}).get("arg_1", "").strip() for i in range(n_options)]
+    place = texts.index(text) if texts.count(text) == 1 else None
+    if number is None and place is None:
         raise ValueError(target)
-    return texts.index(target.strip())
+    return _Target(number, place)
+
+
+def _right_options(targets: list[_Target], path: str | os.PathLike[str]) -> list[int | None]:
+    """The right options by the one reading that fits all samples: 2 may be the third option, or one of that text."""
+    numbers = [target.by_number for target in targets]
+    texts = [target.by_text for target in targets]
+    if (None in numbers) != (None in texts):
+        return texts if None in numbers else numbers
+    for i, (number, text) in enumerate(zip(numbers, texts, strict=True)):
+        if number is not None and text is not None and number != text:
+            raise FormatError(
+                f"{path}: the target of sample {i} may be option {number} by its number, or option {text} by its text."
+            )
+    return [text if number is None else number for number, text in zip(numbers, texts, strict=True)]
 
 
 def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:

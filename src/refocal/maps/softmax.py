@@ -180,7 +180,9 @@ def invert(xp: Any, x: Array, gamma: Array, solver: Solver = solve) -> Array:
     target = xp.where(possible, gap, 0.0)
 
     state = solver(xp, stop_gradient(target), possible, stop_gradient(gamma))
-    state, _ = _newton(xp, state, target, possible, gamma)
+    # One step from a constant has the right first derivatives alone, two have the second and third ones as well.
+    for _ in range(2):
+        state, _ = _newton(xp, state, target, possible, gamma)
 
     lonely = ~xp.any(possible, axis=-1, keepdims=True)
     rest = xp.where(lonely, 0.0, xp.exp(state.log_rest))

@@ -195,8 +195,11 @@ class Mixture(Step):
         log_weights = xp.log(self.weights)
         parts = [normalised(xp, each.apply(xp, scores)) + log_weights[i] for i, each in enumerate(self.members)]
         largest = reduce(xp.maximum, parts)
-        shift = xp.where(largest == -xp.inf, 0.0, largest)
-        return shift + xp.log(reduce(add, [xp.exp(part - shift) for part in parts]))
+        is_impossible = largest == -xp.inf
+        shift = xp.where(is_impossible, 0.0, largest)
+        total = reduce(add, [xp.exp(part - shift) for part in parts])
+        # The logarithm of 0 is -inf, but its slope is none: it would make the gradient of the whole row NaN.
+        return xp.where(is_impossible, -xp.inf, shift + xp.log(xp.where(is_impossible, 1.0, total)))
 
     def fits(self, n_classes: int) -> bool:
         """Weights of at least 0 that sum to 1, one for each member."""

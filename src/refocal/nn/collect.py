@@ -175,6 +175,9 @@ class _Rows:
             n_before = self.parts[0].logits.shape[-1]
             expected = f"a module that returns as many classes for every batch, {n_before} as before"
             raise ShapeError("model", "collect_logits", expected=expected, got=f"{logits.shape[-1]} classes")
+        if self.file is not None and self.parts and self.parts[0].logits.dtype != logits.dtype:
+            expected = f"a module whose logits have one dtype in every batch, {self.parts[0].logits.dtype} as before"
+            raise DataError("model", "collect_logits", expected=expected, got=str(logits.dtype))
         of_labels = labels.ndim == logits.ndim
         n_classes = 2 if of_labels else max(2, logits.shape[-1])
         unlabelled = tuple(label for label in marks if not 0 <= label < n_classes)

@@ -519,8 +519,9 @@ class MMCE(Loss):
         # Products and a sum, not a matrix product: that would be done in half precision under autocast.
         square = (excess[:, None] * kernel * excess).sum()
         positive = square > 0.0
-        # A square root has no slope at 0: a batch without error asks for no change.
-        error: Tensor = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0) / kept.sum()
+        # A square root has no slope at 0: a batch without error, or without labels, asks for no change.
+        root = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0)
+        error: Tensor = root / kept.sum().clamp(min=1.0)
         return error
 
 

@@ -184,3 +184,16 @@ def test_words_of_columns_without_names_need_those_of_the_monitor():
     monitor = CalibrationMonitor(class_names=["no", "yes"])
     assert monitor.update([0.2, 0.3], ["no", "no"]) == 2
     assert monitor.summary().rate.value == 0.0
+
+
+def test_later_labels_do_not_count_columns_that_a_positive_label_moved():
+    p = [[0.8, 0.2], [0.3, 0.7]]
+    rows = Predictions.from_probabilities(p, ["late", "ok"], class_names=["late", "ok"], positive_label="late")
+    monitor = CalibrationMonitor()
+    monitor.update(rows, ids=["a", "b"])
+    merged = CalibrationMonitor().merge(CalibrationMonitor.from_dict(monitor.to_dict()))
+    assert merged.columns_moved
+    with pytest.raises(LabelError, match=r"names of classes \(ok, late\).* 0 is 'ok' in this order and 'late' in that"):
+        monitor.add_labels(["a", "b"], [0, 1])
+    assert monitor.add_labels(["a", "b"], ["late", "ok"]) == 2
+    assert monitor.summary().rate.value == 0.5

@@ -36,6 +36,8 @@ class MonitorState:
     enough_labels: float = 0.5
     positive_label: str | None = None
     """What the positive class of two is called, where the other one has no name yet."""
+    columns_moved: bool | None = None
+    """See `CalibrationMonitor.columns_moved`; older states do not tell."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._files import replace_atomically
 from refocal._groups import MISSING, Groups
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.errors import DataError, FormatError, InputWarning, LabelError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.monitor.periods import Key
 
@@ -125,3 +125,18 @@ def read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]
         groups = {column: str(values[i]) for column, values in columns.items()}
         made[str(name)] = Waiting(key, p[i], groups, counts=bool(counts[i]))
     return made
+
+
+def waiting_beside(state: str | os.PathLike[str], monitor: str, n_waiting: int) -> dict[str, Waiting]:
+    """The predictions that wait, of the file beside that of a state; a warning if it is missing."""
+    if n_waiting == 0:
+        return {}
+    file = waiting_file(state)
+    # Versions before 0.2.0 left out the ending of the state.
+    older = Path(state).with_suffix(WAITING_SUFFIX)
+    for each in (file, older):
+        if each.is_file():
+            return read_waiting(each, monitor, n_waiting)
+    lost = f"{n_waiting:,} predictions wait for labels, but {file.name} is missing: they are lost."
+    warn(InputWarning(lost, function="CalibrationMonitor.load"))
+    return {}

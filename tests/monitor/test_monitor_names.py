@@ -169,7 +169,7 @@ def test_contradicting_labels_of_one_id_are_refused():
     ],
 )
 def test_numbers_whose_order_is_not_plain_are_refused_behind_words_and_as_dates(periods):
-    with pytest.raises(ParameterError, match="decimals with as many digits each, .* or dates with the year first"):
+    with pytest.raises(ParameterError, match=r"decimals with as many digits each, .* or dates with the year first"):
         CalibrationMonitor().update([0.2, 0.8], [0, 1], clusters=periods)
     one, other = CalibrationMonitor(), CalibrationMonitor()
     one.update([0.2, 0.8], [0, 1], period=periods[0])

@@ -101,6 +101,15 @@ def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
     assert "came.parquet: 3 labels matched with predictions." in said
 
 
+@pytest.mark.parametrize("times", [["2026-01-01", "2026-01-02"], ["2026-01-01 08:00", "2026-01-01 09:30:00.5"]])
+def test_times_are_the_same_ids_in_every_format(refocal, folder, times):
+    table = pd.DataFrame({"id": pd.to_datetime(times, format="ISO8601"), "p": [0.2, 0.7], "label": [0, 1]})
+    table[["id", "p"]].to_parquet("said.parquet", index=False)
+    table[["id", "label"]].to_csv("came.csv", index=False)
+    assert refocal("monitor", "said.parquet", "--probability-column", "p", "--ids", "id")[0] == 0
+    assert "came.csv: 2 labels matched with predictions." in refocal("monitor", "--outcomes", "came.csv")[1]
+
+
 def test_there_may_be_more_ids_and_periods_than_groups(refocal, folder):
     n = 2100  # rows, each of a period of its own
     rng = np.random.default_rng(4)

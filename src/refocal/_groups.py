@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ MOST_GROUPS = 2000
 Groups = dict[str, NDArray[np.str_]]
 LABEL = "label"
 """The column of groups that has the labels of pooled rows of a multi-label model."""
+_SECOND = 1_000_000_000
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND}
+_NANOSECONDS |= {"D": 86_400 * _SECOND, "W": 604_800 * _SECOND}
+"""How many are in a unit of NumPy's durations."""
 
 
 def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
@@ -89,11 +94,11 @@ def names_of_column(
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
-    if values.dtype.kind in "mM":
+    if values.dtype.kind == "M":
         # By their own unit: as objects of Python, dates in nanoseconds would be integers.
         values = np.where(np.isnat(values), "", values.astype(np.str_))
     # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
-    if values.dtype.kind in "fU":
+    if values.dtype.kind in "fUm":
         distinct, place = np.unique(values, return_inverse=True)
         values = np.array([_name(value) or missing for value in distinct])[place]
     elif values.dtype.kind not in "iub":
@@ -145,6 +150,8 @@ def _name(value: Any) -> str:
         return without_time_of_day(str(value))
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
+    if isinstance(value, (timedelta, np.timedelta64)):
+        return _duration(value)
     if isinstance(value, (float, np.floating)):
         number = float(value)
         if math.isnan(number):
@@ -154,16 +161,44 @@ def _name(value: Any) -> str:
     return without_time_of_day(str(value))
 
 
+def _duration(value: timedelta | np.timedelta64) -> str:
+    """A duration as pandas writes it, without zeros after the seconds; empty if missing.
+
+    Those of NumPy in months, or in less than nanoseconds, are in their own words.
+
+    >>> _duration(timedelta(hours=-1)), _duration(np.timedelta64(36, "h")), _duration(np.timedelta64(1500, "ms"))
+    ('-1 days +23:00:00', '1 days 12:00:00', '0 days 00:00:01.5')
+    """
+    if isinstance(value, np.timedelta64):
+        unit, step = np.datetime_data(value.dtype)
+        if np.isnat(value):
+            return ""
+        if unit not in _NANOSECONDS:
+            return str(value)
+        nanoseconds = int(value.view(np.int64)) * step * _NANOSECONDS[unit]
+    else:
+        # Those of pandas have nanoseconds besides.
+        nanoseconds = value // timedelta(microseconds=1) * 1000 + int(getattr(value, "nanoseconds", 0))
+    days, rest = divmod(nanoseconds, _NANOSECONDS["D"])
+    seconds, fraction = divmod(rest, _NANOSECONDS["s"])
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
+    return without_time_of_day(f"{days} days {'+' if days < 0 else ''}{clock}")
+
+
 def without_time_of_day(text: str) -> str:
     """A time as every format writes it: a day alone at midnight, no zeros after the seconds; other text as it is.
 
-    A time of a time zone keeps its offset.
+    A time of a time zone keeps its offset. A time without a day and a duration have no zeros after the seconds either.
 
     >>> [without_time_of_day(text) for text in ("2026-01-02T00:00:00.000", "2026-01-02 10:30:00.500", "2.0")]
     ['2026-01-02', '2026-01-02T10:30:00.5', '2.0']
+    >>> without_time_of_day("08:00:00.000"), without_time_of_day("0 days 01:30:00.500000")
+    ('08:00:00', '0 days 01:30:00.5')
     >>> without_time_of_day("2026-01-02 00:00:00+0100"), without_time_of_day("2026-01-02T08:00:00.000Z")
     ('2026-01-02T00:00:00+01:00', '2026-01-02T08:00:00+00:00')
     """
+    if re.fullmatch(r"(-?\d+ days \+?)?\d\d:\d\d:\d\d\.\d+", text):
+        return text.rstrip("0").rstrip(".")
     time_of_day = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d*)?(Z|[+-]\d\d:?\d\d)?")
     time = time_of_day.fullmatch(text)
     if time is None:

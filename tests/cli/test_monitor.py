@@ -101,6 +101,15 @@ def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
     assert "came.parquet: 3 labels matched with predictions." in said
 
 
+@pytest.mark.parametrize("times", [["2026-01-01", "2026-01-02"], ["2026-01-01 08:00", "2026-01-01 09:30:00.5"]])
+def test_times_are_the_same_ids_in_every_format(refocal, folder, times):
+    table = pd.DataFrame({"id": pd.to_datetime(times, format="ISO8601"), "p": [0.2, 0.7], "label": [0, 1]})
+    table[["id", "p"]].to_parquet("said.parquet", index=False)
+    table[["id", "label"]].to_csv("came.csv", index=False)
+    assert refocal("monitor", "said.parquet", "--probability-column", "p", "--ids", "id")[0] == 0
+    assert "came.csv: 2 labels matched with predictions." in refocal("monitor", "--outcomes", "came.csv")[1]
+
+
 def test_there_may_be_more_ids_and_periods_than_groups(refocal, folder):
     n = 2100  # rows, each of a period of its own
     rng = np.random.default_rng(4)
@@ -309,6 +318,41 @@ def test_the_positive_class_of_outcomes_is_that_of_the_predictions(refocal, fold
         assert code == 2
         assert "--positive-label must be 'late', as in monitor.json so far. Got 'ontime' instead." in err
         (folder / "monitor.json").unlink()
+
+
+def test_outcomes_do_not_count_columns_that_were_in_another_order(refocal, folder):
+    p = np.array([0.1, 0.3, 0.8, 0.9])
+    pd.DataFrame({"id": range(4), "p_no": 1.0 - p, "p_yes": p}).to_csv("said.csv", index=False)
+    pd.DataFrame({"id": range(4), "label": [0, 0, 1, 1]}).to_csv("numbers.csv", index=False)
+    pd.DataFrame({"id": range(4), "label": ["no", "no", "yes", "yes"]}).to_csv("came.csv", index=False)
+    assert refocal("monitor", "said.csv", "--ids", "id", "--positive-label", "no")[0] == 0
+    state = (folder / "monitor.json").read_text()
+    for known in (state, state.replace(',"columns_moved":true', "")):  # a state of an older version
+        (folder / "monitor.json").write_text(known)
+        code, _, err = refocal("monitor", "--outcomes", "numbers.csv")
+        assert (code, "'labels' must be names of classes (yes, no)" in err) == (1, True)
+        assert "0 is 'yes' in this order and 'no' in that of a batch" in err
+    assert joined(refocal, 1.0 - p, np.array([1, 1, 0, 0]))
+    # Without a positive label the columns stay in their order, which numbers count.
+    (folder / "monitor.json").unlink()
+    assert refocal("monitor", "said.csv", "--ids", "id")[0] == 0
+    (folder / "numbers.csv").rename("came.csv")
+    assert joined(refocal, p, np.array([0, 0, 1, 1]))
+
+
+def test_outcomes_do_not_count_columns_of_batches_in_two_orders(refocal, folder):
+    p = pd.DataFrame({"cat": [0.7, 0.1], "dog": [0.2, 0.1], "emu": [0.1, 0.8]})
+    p.assign(id=["a", "b"]).to_csv("first.csv", index=False)
+    p[["emu", "cat", "dog"]].assign(id=["c", "d"]).to_csv("second.csv", index=False)
+    pd.DataFrame({"id": ["a", "d"], "label": [0, 2]}).to_csv("came.csv", index=False)
+    for file in ("first.csv", "second.csv"):
+        assert refocal("monitor", file, "--probabilities", "--values", "cat,dog,emu", "--ids", "id")[0] == 0
+    assert refocal("monitor", "--outcomes", "came.csv")[0] == 0
+    (folder / "monitor.json").unlink()
+    for file in ("first.csv", "second.csv"):
+        assert refocal("monitor", file, "--probabilities", "--values", "*", "--ids", "id")[0] == 0
+    code, _, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, "0 is 'cat' in this order and another class in that of a batch" in err) == (1, True)
 
 
 def test_named_columns_of_batches_are_matched(refocal, folder):

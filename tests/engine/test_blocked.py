@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from helpers import draw_logits
-from refocal import metrics
+from refocal import TemperatureScaling, metrics
 from refocal.engine import Block, blocked, dataset, refining, scoring
+from refocal.errors import LabelError
+from refocal.evaluate import evaluate
 from refocal.io import blocks
 from refocal.maps import focal_temperature
 from refocal.maps.chain import Chain
@@ -187,3 +189,23 @@ def test_answers_that_travel_are_small_and_as_exact(travels, monkeypatch):
     sent = patterns[0]
     size = len(pickle.dumps(sent.update(np.zeros(100_000), np.linspace(0.0, 1.0, 100_000))))
     assert (size < 1_000_000) == travels
+
+
+@pytest.mark.parametrize("names", [None, ("cat", "dog", "emu")])
+def test_labels_that_count_from_one_are_no_bad_rows(names):
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(300, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    skipping = {"class_names": names, "skip_bad_rows": True}
+    for given in (labels + 1, [str(label) for label in labels + 1]):
+        with pytest.raises(LabelError, match=r"between 0 and 2. Got labels from 1 to 3 .*first_label=1"):
+            TemperatureScaling().fit(blocks([(logits, given)], **skipping))
+        with pytest.raises(LabelError, match=r"Got labels from 1 to 3"):
+            evaluate(blocks([(logits, given)], **skipping), {})
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    counted = blocks([(logits, labels + 1)], first_label=1, **skipping)
+    assert TemperatureScaling().fit(counted).temperature_ == pytest.approx(expected, rel=1e-6)
+    # Rows of no class beside labels that count from 0 are left out.
+    some = blocks([(logits, np.where(labels == 2, 3, labels))], **skipping)
+    some.start()
+    assert (some.n_rows, some.n_skipped) == (np.count_nonzero(labels < 2), np.count_nonzero(labels == 2))

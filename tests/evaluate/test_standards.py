@@ -118,6 +118,31 @@ def test_requirements_compare_the_slope_as_it_is(found):
     assert METRICS["calibration_slope"].judged(0.7) == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(
+    ("measure", "nearer", "farther", "best"),
+    [
+        ("observed_expected", 1.1, 0.7, 1),
+        ("observed_expected", 0.9, 1.3, 1),
+        ("calibration_slope", 0.8, 1.4, 1),
+        ("calibration_slope", 1.1, 0.6, 1),
+        ("calibration_intercept", 0.1, -0.5, 0),
+        ("mean_bias", -0.01, 0.05, 0),
+    ],
+)
+def test_requirements_compare_methods_by_the_distance_from_the_best_value(found, measure, nearer, farther, best):
+    def of(method, value):
+        measures = method.measures | {measure: replace(method.measures[measure], value=value)}
+        return replace(method, measures=measures)
+
+    first, second = found.methods
+    for values, is_better in (((farther, nearer), True), ((nearer, farther), False)):
+        methods = [of(first, values[0]), of(second, values[1])]
+        both = replace(found, methods=methods, chosen=second.name)
+        below, above = check_requirements(both, [f"{measure}<={first.name}", f"{measure}>{first.name}"])
+        assert (below.passed, above.passed) == (is_better, not is_better)
+        assert f" from {best} of {first.name}" in below.text
+
+
 def test_a_page_begins_with_them(found):
     page = render(found)
     assert page.index('id="standards"') < page.index('id="reliability"')

@@ -191,7 +191,7 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
         ("logit_a,logit_b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
         ("score,age,label\n0.3,41,0\n0.8,35,1\n", "Which of the columns score, age are classes?"),
         ("pd,ead,label\n0.3,41.5,0\n0.8,35.5,1\n", "Which of the columns pd, ead are classes?"),
-        ("p,label,labels\n0.3,0,1\n0.8,1,0\n", "There are columns label and labels"),
+        ("p,label,labels\n0.3,0,1\n0.8,1,0\n", "The labels may be labels or label; leave one of them in the file."),
         ("logit_a,logit_b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
         ("logit_c1,logit_c2,logit_c3,label\n1,2,5,1\n1,2,5,2\n", "The label 1 may be a name of c1, c2, c3 or a column"),
         ("p_1_x,p_0_x,label\n.9,.1,1\n.2,.8,0\n", "The label 1 may be a name of 1_x, 0_x or a column"),
@@ -209,6 +209,7 @@ def test_names_in_an_archive_and_one_column_of_two_classes_are_those_that_python
         ("a,b,label\n0.9,0.1,a\n0.3,0.7,b\n", "look like probabilities"),
         ("p_a,p_b,label\n0.9,0.2,a\n0.3,0.7,b\n", "The probabilities of row 0 must be at least 0 and sum to 1"),
         ("p_a,p_b,logit_a,logit_b,label\n0.9,0.1,1,2,a\n", "leave one kind of scores"),
+        ("a,b,y,target\n1.5,2.5,a,b\n2.5,1.5,b,b\n", "The labels may be y or target; leave one of them in the file."),
     ],
 )
 def test_a_wrong_file_is_explained(browser, explorer, tmp_path, content, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from importlib import import_module
 from itertools import pairwise
@@ -648,12 +649,30 @@ def test_a_column_that_a_later_file_lacks_is_named(tmp_path, fitted):
     assert pd.read_csv(tmp_path / "probs.csv")["source"].fillna("").tolist() == ["new"] * 50 + [""] * 40
 
 
+def test_a_source_that_keeps_its_size_and_time_is_written_again(tmp_path, fitted):
+    source = tmp_path / "rows" / "a.csv"
+    source.parent.mkdir()
+    other = frame_of(0, 50).iloc[::-1]
+    frame_of(0, 50).to_csv(source, index=False)
+    apply(fitted, source.parent, tmp_path / "probs")
+    before = source.stat()
+    other.to_csv(source, index=False)
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert source.stat().st_size == before.st_size
+    assert [each.was_there for each in apply(fitted, source.parent, tmp_path / "probs")] == [False]
+    assert [each.was_there for each in apply(fitted, source.parent, tmp_path / "probs")] == [True]
+    columns = [f"logit_{name}" for name in CLASSES]
+    found = pd.read_parquet(tmp_path / "probs" / "a.parquet")[list(CLASSES)].to_numpy()
+    np.testing.assert_allclose(found, fitted.predict_proba(other[columns].to_numpy()), rtol=1e-5)
+
+
 def test_a_column_that_the_first_file_lacks_is_not_lost(tmp_path, fitted):
     (tmp_path / "rows").mkdir()
     frame_of(0, 50).to_parquet(tmp_path / "rows" / "a.parquet")
     frame_of(50, 90).assign(source="new").to_parquet(tmp_path / "rows" / "b.parquet")
+    says = r"b\.parquet: has a column 'source', which the first file lacks; add it there, or leave it out here"
     for target in ("probs.csv", "probs"):
-        with pytest.raises(FormatError, match=r"b\.parquet: has a column 'source', which the first file lacks"):
+        with pytest.raises(FormatError, match=says):
             apply(fitted, tmp_path / "rows", tmp_path / target, values="logit_*")
     assert len(read(tmp_path / "rows", values="logit_*")) == 90  # where it is not passed on
 

@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 import zipfile
+from datetime import time, timedelta
 
 import numpy as np
 import pandas as pd
@@ -255,6 +256,39 @@ def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
         assert (
             as_groups(frame[["day"]] if frame is table else frame.select(["day"]), 3, "f")["day"].tolist() == expected
         )
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (
+            [timedelta(hours=36), timedelta(seconds=1.5), timedelta(hours=-1), None],
+            ["1 days 12:00:00", "0 days 00:00:01.5", "-1 days +23:00:00", "missing"],
+        ),
+        ([time(8), time(8, 30, 0, 500_000), time(0), None], ["08:00:00", "08:30:00.5", "00:00:00", "missing"]),
+    ],
+)
+def test_durations_and_times_of_day_are_the_same_groups_in_every_format(tmp_path, values, names):
+    table = pd.DataFrame({"p": [0.1, 0.2, 0.6, 0.7], "label": [0, 1, 0, 1], "since": values})
+    arrow = pa.Table.from_pandas(table)
+    kinds = [values, table["since"], polars.Series(values), arrow["since"], table["since"].astype(object)]
+    if isinstance(values[0], timedelta):
+        of_units = table["since"].to_numpy()
+        kinds += [of_units.astype(f"m8[{unit}]") for unit in ("ns", "us", "ms")]
+        kinds.append([*of_units.astype("m8[ns]")])
+    for column in kinds:
+        assert as_groups({"since": column}, 4, "f")["since"].tolist() == names
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    pq.write_table(arrow, tmp_path / "rows.parquet")
+    for file in ("rows.csv", "rows.parquet"):
+        rows = read(tmp_path / file, groups=["since"])
+        assert rows.groups["since"].tolist() == names
+
+
+def test_months_of_numpy_are_groups_in_whole():
+    months = np.array([1, 120], dtype="m8[M]")
+    assert as_groups(months, 2, "f")["group"].tolist() == ["1 months", "120 months"]
+    assert as_groups(np.array([10**17, 2], dtype="m8[as]"), 2, "f")["group"][0] == "100000000000000000 attoseconds"
 
 
 def test_truths_and_times_of_arrow_are_the_same_groups_in_every_format(tmp_path):

@@ -157,6 +157,49 @@ def test_contradicting_labels_of_one_id_are_refused():
     assert (monitor.n_waiting, monitor.summary().n) == (0, 2)
 
 
+@pytest.mark.parametrize(
+    "periods",
+    [
+        ["q2025.25", "q2025.5"],
+        ["run 3 at 0.5 h", "run 3 at 0.25 h"],
+        ["day 1,5", "day 1,25"],
+        ["311225", "010126"],
+        ["scores_123125", "scores_010226"],
+        [311225, 300126],
+    ],
+)
+def test_numbers_whose_order_is_not_plain_are_refused_behind_words_and_as_dates(periods):
+    with pytest.raises(ParameterError, match=r"decimals with as many digits each, .* or dates with the year first"):
+        CalibrationMonitor().update([0.2, 0.8], [0, 1], clusters=periods)
+    one, other = CalibrationMonitor(), CalibrationMonitor()
+    one.update([0.2, 0.8], [0, 1], period=periods[0])
+    other.update([0.2, 0.8], [0, 1], period=periods[1])
+    with pytest.raises(DataError, match="periods in one order with these"):
+        one.merge(other)
+
+
+@pytest.mark.parametrize(
+    "periods",
+    [
+        ["q2025.25", "q2025.50", "q2026.00"],
+        ["v1.9", "v1.10"],
+        ["release 2.9", "release 2.10"],
+        ["1.2.9", "1.2.10"],
+        ["260131", "260201"],
+        ["batch_100099", "batch_200001"],
+        ["202512", "202601"],
+        ["08:00:00.25", "08:00:00.5"],
+        ["2026-01-01T08:00:00.25", "2026-01-01T08:00:00.5"],
+        ["2026-01-01T08:00:00.25+01:00", "2026-01-01T08:00:00.5+01:00"],
+        ["0 days 23:00:00.25", "0 days 23:00:00.5", "1 days 00:00:00"],
+    ],
+)
+def test_numbers_in_periods_are_sorted_where_their_order_is_plain(periods):
+    monitor = CalibrationMonitor()
+    monitor.update([0.2] * len(periods), [0] * len(periods), clusters=periods[::-1])
+    assert [each.first for each in monitor.history()] == periods
+
+
 @pytest.mark.parametrize("periods", [["2025.25", "2025.5"], ["1.9", "1.10"]])
 def test_decimals_whose_order_is_not_plain_are_no_periods(periods):
     with pytest.raises(ParameterError, match="dates, whole numbers, or decimals with as many digits each"):
@@ -184,3 +227,16 @@ def test_words_of_columns_without_names_need_those_of_the_monitor():
     monitor = CalibrationMonitor(class_names=["no", "yes"])
     assert monitor.update([0.2, 0.3], ["no", "no"]) == 2
     assert monitor.summary().rate.value == 0.0
+
+
+def test_later_labels_do_not_count_columns_that_a_positive_label_moved():
+    p = [[0.8, 0.2], [0.3, 0.7]]
+    rows = Predictions.from_probabilities(p, ["late", "ok"], class_names=["late", "ok"], positive_label="late")
+    monitor = CalibrationMonitor()
+    monitor.update(rows, ids=["a", "b"])
+    merged = CalibrationMonitor().merge(CalibrationMonitor.from_dict(monitor.to_dict()))
+    assert merged.columns_moved
+    with pytest.raises(LabelError, match=r"names of classes \(ok, late\).* 0 is 'ok' in this order and 'late' in that"):
+        monitor.add_labels(["a", "b"], [0, 1])
+    assert monitor.add_labels(["a", "b"], ["late", "ok"]) == 2
+    assert monitor.summary().rate.value == 0.5

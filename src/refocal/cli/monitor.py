@@ -356,6 +356,8 @@ def _add(
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)
+        if raw.is_moved or (reader.class_names and rows.class_names and reader.class_names != rows.class_names):
+            watched.columns_moved = True
         watched_groups = {name: column for name, column in rows.groups.items() if name in of_monitor}
         when: dict[str, Any] = {"period": period}
         place = period
@@ -446,6 +448,8 @@ def _join(
             uniform = raw._replace(values=values, groups={})
             rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
             watched.class_names = names or rows.class_names
+            if names is not None and rows.label_map is not None and rows.label_map.columns is None:
+                refocal.monitor.columns.check_counted(names, watched.columns_moved, "monitor")
             classes = np.array([rows.name_of(i) for i in range(rows.n_classes)])
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
             both = [*labels_of_ids, *names_of_rows]

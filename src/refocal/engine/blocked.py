@@ -254,6 +254,9 @@ class BlockedDataset(Dataset):
     def _check_inspected(self, inspected: Inspected, needs_classes: bool) -> None:
         """Refuse weights of an absurd sum and, in a fit, labels of one class; warn of logits like probabilities."""
         function = self.reader.function
+        # Only labels of the rows left out can tell whether labels count from 1: that takes a pass of its own.
+        if self.n_skipped and (inspected.lowest > 0 or self.reader.order is not None):
+            self.reader.check_start(self.distinct_labels())
         if not SMALL <= inspected.weight <= LARGE:
             expected = f"of a sum between {SMALL:g} and {LARGE:g}"
             raise DataError("sample_weight", function, expected=expected, got=f"a sum of {inspected.weight:g}")

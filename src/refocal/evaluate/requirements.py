@@ -32,7 +32,9 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
 
     A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
     of another method; several may be written with commas between them. A signed measure, mean p less the rate, is
-    compared by its distance from 0: `mean_bias<1%` holds from -1 % to 1 %.
+    compared by its distance from 0: `mean_bias<1%` holds from -1 % to 1 %. One whose best value is 1, as that of O/E
+    and of the calibration slope, is compared with a number as it is, `calibration_slope>0.9`, and with that of another
+    method by the distance from 1.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -48,13 +50,16 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
         try:
             limit = number_of_text(target) / (100.0 if percent else 1.0)
             source = ""
+            by_distance = metric.signed
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
             limit = _value(evaluation, evaluation[target], measure)
             source = f" of {target}"
-        required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
+            by_distance = metric.best is not None
+        distance = f" from {metric.best:g}" if by_distance else ""
+        required = f"required {sign} {metric.with_unit(limit)}{distance}{source}"
         said = f"{metric.label} {metric.with_unit(measured)} of {evaluation.chosen}; {required}"
-        compared = (abs(measured), abs(limit)) if metric.signed else (measured, limit)
+        compared = (metric.judged(measured), metric.judged(limit)) if by_distance else (measured, limit)
         checks.append(Check(text, operators[sign](*compared), said))
     return checks
 

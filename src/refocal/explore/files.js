@@ -2,10 +2,18 @@
 // Logits and labels out of a .csv, .tsv or .npz file, read in the page: nothing leaves it.
 
 const files = (() => {
-  const LABELS = ["labels", "label", "y", "target", "targets"], VALUES = ["logits", "probabilities"];
+  // The page has no option that names the column of the labels, as commands have: it takes other usual names too.
+  const LABELS = ["labels", "label"], OTHER_LABELS = ["y", "target", "targets"], VALUES = ["logits", "probabilities"];
   // A single column for two classes.
   const PROBABILITY = ["p", "prob", "proba", "probability"], LOG_ODDS = ["logit", "log_odds"];
   const fail = (text) => { throw new Error(text); };
+
+  // Which of some names is that of the labels; undefined if none is.
+  function nameOfLabels(names) {
+    const found = [LABELS, OTHER_LABELS].map((usual) => usual.filter((name) => names.includes(name))).find((each) => each.length) ?? [];
+    if (found.length > 1) fail(`The labels may be ${found.join(" or ")}; leave one of them in the file.`);
+    return found[0];
+  }
 
   // The members of a zip archive by name; sizes come from its central directory, at the end of the file.
   async function unzip(buffer) {
@@ -66,7 +74,7 @@ const files = (() => {
   async function fromNpz(buffer) {
     const members = await unzip(buffer);
     const pick = (names) => names.find((name) => members.has(name));
-    const scores = pick(VALUES), truth = pick(LABELS);
+    const scores = pick(VALUES), truth = nameOfLabels([...members.keys()]);
     if (VALUES.every((name) => members.has(name))) fail("The .npz file holds logits and probabilities; leave one of them in it.");
     if (!scores || !truth) fail(`The .npz file must hold the arrays logits and labels. It holds ${[...members.keys()].join(", ")}.`);
     const values = array(members.get(scores)) ?? fail(`The ${scores} must be numbers.`);
@@ -155,8 +163,7 @@ const files = (() => {
     const lines = text.split(/\r?\n/).filter((line) => line.trim());
     const cells = (line) => line.split(separator).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
     const heads = cells(lines[0] ?? ""), lower = heads.map((head) => head.toLowerCase());
-    if (LABELS.slice(0, 2).every((name) => lower.includes(name))) fail("There are columns label and labels; leave one of them in the file.");
-    const at = lower.indexOf(LABELS.find((name) => lower.includes(name)));
+    const at = lower.indexOf(nameOfLabels(lower));
     const needed = "A text file needs a line of names, a column for each class and a column label.";
     if (at < 0 || lines.length < 2) fail(needed);
     if (new Set(heads).size < heads.length) fail("Two columns have the same name.");

@@ -261,7 +261,8 @@ class Table(Contents):
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}", Remedy.COLUMNS)
         if others and self.query.keeping:
-            raise FormatError(f"{self.where}: has a column {others[0]!r}, which the first file lacks; add it there.")
+            more = f"has a column {others[0]!r}, which the first file lacks; add it there, or leave it out here."
+            raise FormatError(f"{self.where}: {more}")
 
     def _says_classes(self) -> bool:
         """Whether a caller, a calibrator or a column of lists says which columns are classes."""

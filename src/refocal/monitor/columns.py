@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from refocal.errors import Remedy, ShapeError
+from refocal.errors import LabelError, Remedy, ShapeError
 from refocal.rows.gate import names_of_columns
 
 
@@ -18,6 +19,33 @@ def given_names(columns: tuple[Any, ...] | None, n_classes: int) -> tuple[Any, .
     if names is None and columns is not None:
         return tuple(range(n_classes))
     return names
+
+
+def check_counted(names: Sequence[str], moved: bool | None, function: str) -> None:
+    """Refuse later labels that count columns where batches had their columns in another order than these names.
+
+    An older state does not tell (None): of two classes the positive one may then have been moved to the second place.
+
+    >>> check_counted(("cat", "dog", "emu"), None, "f")
+    """
+    if moved is False or (moved is None and len(names) > 2):
+        return
+    other = repr(names[1]) if len(names) == 2 else "another class"
+    may_have = "had" if moved else "may have had"
+    expected = f"names of classes ({', '.join(names)}), since columns of batches {may_have} another order"
+    got = f"column numbers, of which 0 is {names[0]!r} in this order and {other} in that of a batch"
+    raise LabelError("labels", function, expected=expected, got=got)
+
+
+def either_moved(first: bool | None, second: bool | None) -> bool | None:
+    """Whether the columns of either of two monitors have moved; None if one does not tell and the other's have not.
+
+    >>> either_moved(True, None), either_moved(False, None), either_moved(False, False)
+    (True, None, False)
+    """
+    if first or second:
+        return True
+    return None if None in (first, second) else False
 
 
 class KnownColumns(NamedTuple):

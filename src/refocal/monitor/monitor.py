@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -32,19 +31,18 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
-from refocal.monitor.columns import KnownColumns, given_names
+from refocal.monitor.columns import KnownColumns, check_counted, either_moved, given_names
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
 from refocal.monitor.state import MonitorState, check_mergeable
 from refocal.monitor.waiting import (
-    WAITING_SUFFIX,
     Waiting,
     columns_of_groups,
     first_of_each_id,
     id_text,
     new_ids,
-    read_waiting,
+    waiting_beside,
     waiting_file,
     write_waiting,
 )
@@ -128,6 +126,8 @@ class CalibrationMonitor:
         """Whether labels of named columns were read by name so far; None where none have come."""
         self.positive_label: str | None = None
         """What the positive class of two was said to be called, where the other one has no name yet."""
+        self.columns_moved: bool | None = False
+        """Whether a batch had its columns in another order than `class_names`; None where a state does not tell."""
         self.id = uuid.uuid4().hex
         self.merged: dict[str, int] = {}
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
@@ -188,6 +188,7 @@ class CalibrationMonitor:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
         if isinstance(probabilities, Predictions):
             rows, names = self._of_predictions(probabilities, labels, function)
+            self.columns_moved = rows.source.swapped or self.columns_moved
             if period is None and clusters is None:
                 clusters = periods_of_clusters(rows)
             given_labels = rows.labels if ids is None else None
@@ -257,7 +258,7 @@ class CalibrationMonitor:
         n_matched = len(of_waiting)
         if of_waiting:
             p = np.array([self._waiting[names[i]].p for i in of_waiting])
-            rows = self._read(given[of_waiting], p, function, self.class_names)
+            rows = self._read(given[of_waiting], p, function, self.class_names, moved=self.columns_moved)
             first = first_of_each_id([names[i] for i in of_waiting], rows.labels.tolist(), function)
             matched = [names[of_waiting[place]] for place in first]
             waited = [self._waiting[name] for name in matched]
@@ -304,6 +305,7 @@ class CalibrationMonitor:
         self._history.merge(other._history, self.alpha)
         self._history.alarms += [replace(alarm, monitor=alarm.monitor or other.id) for alarm in other.alarms]
         self._waiting |= other._waiting
+        self.columns_moved = either_moved(self.columns_moved, other.columns_moved)
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
         self.class_names = self.class_names or other.class_names
         self.positive_label = self.positive_label or other.positive_label
@@ -415,6 +417,7 @@ class CalibrationMonitor:
             labels_by_name=self.labels_by_name,
             enough_labels=self.enough_labels,
             positive_label=self.positive_label,
+            columns_moved=self.columns_moved,
         )
 
     @classmethod
@@ -437,6 +440,7 @@ class CalibrationMonitor:
         made.class_names = None if state.class_names is None else tuple(state.class_names)
         made.labels_by_name = state.labels_by_name
         made.positive_label = state.positive_label
+        made.columns_moved = state.columns_moved
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -466,17 +470,7 @@ class CalibrationMonitor:
 
         def build_both(data: Any) -> CalibrationMonitor:
             made = cls.from_dict(data)
-            n_waiting = data["n_waiting"]
-            beside = waiting_file(path)
-            if not beside.is_file():
-                # Versions before 0.2.0 left out the ending of the state.
-                beside = Path(path).with_suffix(WAITING_SUFFIX)
-            if n_waiting and beside.is_file():
-                made._waiting = read_waiting(beside, made.id, n_waiting)
-            elif n_waiting:
-                beside = waiting_file(path)
-                lost = f"{n_waiting:,} predictions wait for labels, but {beside.name} is missing: they are lost."
-                warn(InputWarning(lost, function="CalibrationMonitor.load"))
+            made._waiting = waiting_beside(path, made.id, data["n_waiting"])
             return made
 
         return read_json(path, build_both, what="a monitor", max_bytes=most_bytes)
@@ -537,10 +531,13 @@ class CalibrationMonitor:
         function: str,
         class_names: tuple[str, ...] | None,
         whole_names: tuple[Any, ...] | None = None,
+        *,
+        moved: bool | None = False,
     ) -> Predictions:
         """Checked rows, of as many classes as those before; labels may be their names.
 
-        Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers.
+        Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers,
+        which are refused where the columns may have `moved`.
         """
         if class_names is None:
             try:
@@ -556,6 +553,8 @@ class CalibrationMonitor:
         rule = LabelRule(len(class_names), class_names, whole, argument="labels", function=function)
         resolved = resolve(raw_labels(labels, "labels", function), rule)
         by_name = resolved.label_map.columns is not None
+        if not by_name:
+            check_counted(class_names, moved, function)
         if rule.needs_distinct and self.labels_by_name not in (None, by_name):
             ways = ("by the names of columns", "as column numbers")
             first, second = ways if self.labels_by_name else ways[::-1]

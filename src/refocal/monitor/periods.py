@@ -24,10 +24,16 @@ def _calendar(full: str) -> dict[str, int]:
     return {name[:3]: i for name, i in places.items()} | places
 
 
-PLAIN_DECIMALS = "decimals with as many digits each, such as 0.25 and 0.50"
-"""The decimals whose order is plain."""
+PLAIN_NUMBERS = "decimals with as many digits each, such as 0.25 and 0.50, or dates with the year first"
+"""The numbers in texts whose order is plain."""
 _MONTHS = _calendar("january february march april may june july august september october november december")
 _WEEKDAYS = _calendar("monday tuesday wednesday thursday friday saturday sunday")
+
+
+_DECIMAL = re.compile(r"(^-[0-9]+(?:[.,][0-9]+)?|(?<![0-9.,])[0-9]+(?:[.,][0-9]+)?)(?![0-9]|[.,][0-9])")
+"""A number that may be a decimal, but not one of several between points, as in a date; with a sign in front alone."""
+_VERSION = re.compile(r"(?<![a-z])(?:v|ver|version|rel|release)[ ._-]*$", re.IGNORECASE)
+"""What stands before the number of a version."""
 
 
 def in_order(key: Key) -> Any:
@@ -58,6 +64,8 @@ def in_order(key: Key) -> Any:
 def _with_plain_dates(text: str) -> str:
     """The text with its date as 2026-01-31, and with a time as that of UTC where it has an offset.
 
+    Fractions of a second have nine digits, as whose number they are sorted.
+
     >>> [_with_plain_dates(text) for text in ("scores_20260131", "2026/01/31", "2026-02-01T08:00+09:00")]
     ['scores_2026-01-31', '2026-01-31', '2026-01-31 23:00:00']
     """
@@ -66,7 +74,8 @@ def _with_plain_dates(text: str) -> str:
     except ValueError:
         moment = None
     if moment is not None and moment.tzinfo is not None:
-        return str(moment.astimezone(UTC).replace(tzinfo=None))
+        text = str(moment.astimezone(UTC).replace(tzinfo=None))
+    text = re.sub(r"(?<=:\d\d:\d\d)\.\d{1,9}(?!\d)", lambda fraction: fraction.group().ljust(10, "0"), text)
     text = re.sub(r"(?<![0-9])((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?![0-9])", r"\1-\2-\3", text)
     text = re.sub(r"(?<![0-9])((?:19|20)\d\d)[./](\d{1,2})(?:[./](\d{1,2}))?(?![0-9])", _dashed, text)
     return re.sub(r"(?<=\d-\d\d)T(?=\d)", " ", text)
@@ -175,10 +184,10 @@ def check_order(together: Iterable[Key], known: Sequence[Key], function: str) ->
     if unlike is not None:
         expected = "dates, whole numbers, or texts that differ in their numbers alone where several come together"
         raise ParameterError("period", function, expected=expected, got=f"{unlike[0]!r} and {unlike[1]!r}")
-    decimals = decimals_of_two_orders([*known, *distinct])
-    if decimals is not None:
-        expected = f"dates, whole numbers, or {PLAIN_DECIMALS}"
-        raise ParameterError("period", function, expected=expected, got=f"{decimals[0]!r} and {decimals[1]!r}")
+    pair = of_two_orders([*known, *distinct])
+    if pair is not None:
+        expected = f"dates, whole numbers, or {PLAIN_NUMBERS}"
+        raise ParameterError("period", function, expected=expected, got=f"{pair[0]!r} and {pair[1]!r}")
     if not known:
         return
     last = known[-1]
@@ -225,17 +234,69 @@ def _wording(key: Key) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def decimals_of_two_orders(keys: Sequence[Key]) -> tuple[Key, Key] | None:
-    """Two decimals whose order as numbers is not that of `in_order`; None if there are none.
+def of_two_orders(keys: Sequence[Key]) -> tuple[Key, Key] | None:
+    """Two periods whose numbers may be read so that their order is not that of `in_order`; None if there are none."""
+    return _decimals_of_two_orders(keys) or _days_of_two_orders(keys)
 
-    1.25 is before 1.5, but version 1.10 after 1.9.
 
-    >>> decimals_of_two_orders(["2025.25", "2025.75", "2026"]), decimals_of_two_orders(["1.25", "1.5"])
+def _decimals_of_two_orders(keys: Sequence[Key]) -> tuple[Key, Key] | None:
+    """Two texts that differ in a decimal first, whose order as numbers is not that of `in_order`; None if none do.
+
+    1.25 is before 1.5, but version 1.10 after 1.9: v1.9 and v1.10 are plainly versions.
+
+    >>> _decimals_of_two_orders(["2025.25", "2025.75", "2026"]), _decimals_of_two_orders(["1.25", "1.5"])
     (None, ('1.5', '1.25'))
+    >>> _decimals_of_two_orders(["q2025.25", "q2025.5"]), _decimals_of_two_orders(["v1.9", "v1.10", "8:00:00.5"])
+    (('q2025.5', 'q2025.25'), None)
     """
-    decimals = {key for key in keys if isinstance(key, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", key)}
-    in_turn = sorted(decimals, key=in_order)
-    return next((pair for pair in pairwise(in_turn) if float(pair[0]) > float(pair[1])), None)
+    texts = sorted({key for key in keys if isinstance(key, str)}, key=in_order)
+    alike: dict[tuple[str, ...], list[tuple[Key, list[str]]]] = {}
+    for text in texts:
+        parts = _DECIMAL.split(text)
+        alike.setdefault(tuple(parts[::2]), []).append((text, parts[1::2]))
+    for wording, periods in alike.items():
+        for (first, numbers), (second, others) in pairwise(periods):
+            place = next((i for i in range(len(numbers)) if numbers[i] != others[i]), None)
+            if place is None or _VERSION.search(wording[place]) is not None:
+                continue
+            pair = (numbers[place].replace(",", "."), others[place].replace(",", "."))
+            if "." in "".join(pair) and float(pair[0]) > float(pair[1]):
+                return first, second
+    return None
+
+
+def _days_of_two_orders(keys: Sequence[Key]) -> tuple[Key, Key] | None:
+    """Two numbers of six digits that are plainly dates with the year behind, in another order; None if there are none.
+
+    All of them are dates that way, and lie closer together than as dates with the year first.
+
+    >>> _days_of_two_orders(["311225", "010126"]), _days_of_two_orders(["251231", "260101"])
+    (('010126', '311225'), None)
+    """
+    six_digits = re.compile(r"[^0-9]*([0-9]{6})[^0-9]*")
+    texts = {key: f"{key:06}" if isinstance(key, int) else key for key in keys}
+    matches = {key: six_digits.fullmatch(text) for key, text in texts.items()}
+    in_turn = sorted((key for key, match in matches.items() if match is not None), key=in_order)
+    numbers = [match[1] for match in (matches[key] for key in in_turn) if match is not None]
+    if len(numbers) < 2:
+        return None
+    year_first = _days(numbers, "%y%m%d")
+    for form in ("%d%m%y", "%m%d%y"):
+        days = _days(numbers, form)
+        if days is None or (year_first is not None and max(year_first) - min(year_first) <= max(days) - min(days)):
+            continue
+        for i, (day, later) in enumerate(pairwise(days)):
+            if day > later:
+                return in_turn[i], in_turn[i + 1]
+    return None
+
+
+def _days(numbers: Sequence[str], form: str) -> list[int] | None:
+    """The days, counted from one in the past, that numbers of six digits are; None if some are no dates."""
+    try:
+        return [datetime.strptime(number, form).toordinal() for number in numbers]
+    except ValueError:
+        return None
 
 
 def periods_of_clusters(rows: Predictions) -> list[Any] | None:

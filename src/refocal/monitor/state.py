@@ -10,7 +10,7 @@ from typing import Any
 from refocal._json import build, without_format
 from refocal.errors import DataError, FormatError, Remedy
 from refocal.monitor.history import History
-from refocal.monitor.periods import PLAIN_DECIMALS, decimals_of_two_orders, differently_worded
+from refocal.monitor.periods import PLAIN_NUMBERS, differently_worded, of_two_orders
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import LabelRule
 
@@ -36,6 +36,8 @@ class MonitorState:
     enough_labels: float = 0.5
     positive_label: str | None = None
     """What the positive class of two is called, where the other one has no name yet."""
+    columns_moved: bool | None = None
+    """See `CalibrationMonitor.columns_moved`; older states do not tell."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""
@@ -93,10 +95,10 @@ def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> 
     if keys and other_keys and {*keys} != {*other_keys} and unlike is not None:
         expected = "a monitor of the same periods, or all periods dates or texts that differ in their numbers alone"
         raise DataError("other", function, expected=expected, got=f"{unlike[0]!r} and {unlike[1]!r}")
-    decimals = decimals_of_two_orders([*keys, *other_keys])
-    if decimals is not None:
-        expected = f"a monitor of periods in one order with these: {PLAIN_DECIMALS}"
-        raise DataError("other", function, expected=expected, got=f"{decimals[0]!r} and {decimals[1]!r}")
+    pair = of_two_orders([*keys, *other_keys])
+    if pair is not None:
+        expected = f"a monitor of periods in one order with these: {PLAIN_NUMBERS}"
+        raise DataError("other", function, expected=expected, got=f"{pair[0]!r} and {pair[1]!r}")
     is_independent = state.history.independent
     if is_independent != other.history.independent and state.history.n_rows > 0:
         expected = "a monitor of rows that are independent, as these" if is_independent else "one of whole periods"

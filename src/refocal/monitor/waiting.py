@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._files import replace_atomically
-from refocal._groups import MISSING, Groups
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal._groups import MISSING, Groups, without_time_of_day
+from refocal.errors import DataError, FormatError, InputWarning, LabelError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.monitor.periods import Key
 
@@ -35,14 +35,16 @@ def columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
 
 
 def id_text(value: Any) -> str:
-    """The text of an id; whole numbers are the same however they are stored.
+    """The text of an id; whole numbers and times are the same however they are stored.
 
     >>> id_text(1.0), id_text(np.int64(1)), id_text("1.0")
     ('1', '1', '1.0')
+    >>> id_text(np.datetime64("2026-01-31", "us")), id_text("2026-01-31")
+    ('2026-01-31', '2026-01-31')
     """
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    return without_time_of_day(str(value))
 
 
 def new_ids(ids: Iterable[Any], n_rows: int, waiting: Mapping[str, Waiting], function: str) -> list[str]:
@@ -123,5 +125,20 @@ def read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]
     made = {}
     for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
         groups = {column: str(values[i]) for column, values in columns.items()}
-        made[str(name)] = Waiting(key, p[i], groups, counts=bool(counts[i]))
+        made[id_text(str(name))] = Waiting(key, p[i], groups, counts=bool(counts[i]))
     return made
+
+
+def waiting_beside(state: str | os.PathLike[str], monitor: str, n_waiting: int) -> dict[str, Waiting]:
+    """The predictions that wait, of the file beside that of a state; a warning if it is missing."""
+    if n_waiting == 0:
+        return {}
+    file = waiting_file(state)
+    # Versions before 0.2.0 left out the ending of the state.
+    older = Path(state).with_suffix(WAITING_SUFFIX)
+    for each in (file, older):
+        if each.is_file():
+            return read_waiting(each, monitor, n_waiting)
+    lost = f"{n_waiting:,} predictions wait for labels, but {file.name} is missing: they are lost."
+    warn(InputWarning(lost, function="CalibrationMonitor.load"))
+    return {}

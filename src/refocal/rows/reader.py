@@ -204,6 +204,23 @@ class RowReader:
         count_from_one = 0 not in keys and self.n_classes in keys
         return known if count_from_one or _can_name_columns(known, rule) else usable or known
 
+    def check_start(self, distinct: Collection[Any]) -> None:
+        """Refuse labels 1 … C that are read as column numbers, where rows with a bad label are left out.
+
+        The rows of the last class would be, and the others would count for the next class.
+
+        >>> RowReader(2, skip_bad_rows=True).check_start([0, 1, 2])
+        """
+        if self.first_label is not None or (self.label_map is not None and self.label_map.columns is not None):
+            return
+        keys = {label_key(label) for label in distinct} - {*self.ignore_index}
+        if keys & {0, "True", "False", *self.rule.columns_by_name()} or self.n_classes not in keys:
+            return
+        lowest = min(key for key in keys if isinstance(key, int))
+        expected = f"between 0 and {self.n_classes - 1}"
+        got = f"labels from {lowest} to {self.n_classes}"
+        raise LabelError("y", self.function, expected=expected, got=got, remedy=Remedy.FIRST_LABEL)
+
     def _typed(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
     ) -> tuple[Any, ...] | None:

@@ -28,7 +28,7 @@ from refocal.errors import FitWarning, warn
 from refocal.fitting import affine
 from refocal.fitting.confidence import IDENTITY, Tail, draft_tail, fit_tail, tail_losses
 from refocal.fitting.curves import log_odds_after
-from refocal.fitting.folds import MEASURED_PARTS, random_folds
+from refocal.fitting.folds import joined_folds, random_folds
 from refocal.fitting.mean_scaling import LeftOutScores, Members, without_smallest
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.fitting.two_classes import MEMBERS, fit_two_classes
@@ -66,7 +66,7 @@ class AutoCalibration(CrossFitted):
         classes the threshold then moves from 1/2 to where the two classes are equally frequent.
     n_folds, random_state : int
         The number of folds of the cross-fitting, and their seed. Fewer rows than two for each fold are divided into
-        fewer folds, and fewer than ten into none.
+        fewer folds, and fewer than ten into none. Rows of two classes are divided into at most five.
     input : "logits" or "probabilities"
         What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit, and
         so do those of new rows that are smaller still.
@@ -146,7 +146,7 @@ class AutoCalibration(CrossFitted):
         log_odds = log_odds_after(Chain(), rows)[informative]
         is_class = rows.labels[informative] == 1
         weight = rows.weights[informative]
-        fit = fit_two_classes(log_odds, is_class, weight, None if fold is None else fold[informative])
+        fit = fit_two_classes(log_odds, is_class, weight, None if fold is None else joined_folds(fold[informative]))
         log_losses = None
         if fit.left_out is not None:
             of_members = dict(zip(MEMBERS, fit.left_out.of_members.tolist(), strict=True))
@@ -205,7 +205,7 @@ class AutoCalibration(CrossFitted):
         one step from there.
         """
         losses = np.empty(left_out.rows.n_rows)
-        part = left_out.fold % MEASURED_PARTS
+        part = joined_folds(left_out.fold)
         for i in np.unique(part):
             held_out = part == i
             others = ~held_out

@@ -29,7 +29,7 @@ from scipy.optimize import isotonic_regression
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal.fitting.curves import CurvePrior, ShrunkCurve, Splines, fit_curve
-from refocal.fitting.folds import MEASURED_PARTS
+from refocal.fitting.folds import joined_folds
 from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic, fit_shrunk_line, platt_targets
 from refocal.fitting.stacking import weights_of_probabilities
 from refocal.maps.curves import Curve
@@ -206,7 +206,7 @@ def fit_two_classes(x: Vector, is_class: Flags, weight: Vector, fold: Indices | 
     # rows: to fit these again without two folds at a time would take as many fits as there are pairs.
     nested_rows = 5_000  # about how many suffice to measure the log-loss
     some = slice(None, None, -(-len(x) // nested_rows))
-    measured = _measured(members.take(some), is_class[some], weight[some], fold[some] % MEASURED_PARTS, mean)
+    measured = _measured(members.take(some), is_class[some], weight[some], joined_folds(fold[some]), mean)
     return TwoClassFit(_tabulated(curves, mean, x), mean, measured)
 
 

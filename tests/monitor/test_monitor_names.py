@@ -147,6 +147,14 @@ def test_a_missing_date_is_no_period():
         CalibrationMonitor().update([0.2, 0.8], [0, 1], period=pd.NaT)
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NaT, pd.NA])
+def test_a_missing_id_is_no_id(missing):
+    monitor = CalibrationMonitor()
+    with pytest.raises(DataError, match=r"'ids' of .* must be known of every row. Got none in row 1 instead"):
+        monitor.update([0.2, 0.8], ids=["a", missing])
+    assert monitor.n_waiting == 0
+
+
 def test_contradicting_labels_of_one_id_are_refused():
     monitor = CalibrationMonitor()
     monitor.update([0.2, 0.8], ids=["a", "b"], period="2026-01-01")

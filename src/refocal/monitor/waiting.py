@@ -14,6 +14,7 @@ from refocal._groups import MISSING, Groups, without_time_of_day
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.monitor.periods import Key
+from refocal.rows.keys import label_key
 
 WAITING_SUFFIX = ".waiting.npz"
 
@@ -53,9 +54,13 @@ def new_ids(ids: Iterable[Any], n_rows: int, waiting: Mapping[str, Waiting], fun
     >>> new_ids([1, 2.0], 2, {}, "f")
     ['1', '2']
     """
-    names = [id_text(name) for name in ids]
+    given = list(ids)
+    names = [id_text(name) for name in given]
     if len(names) != n_rows:
         raise ShapeError("ids", function, expected=f"{n_rows} ids, one for each row", got=f"{len(names)}")
+    missing = next((row for row, name in enumerate(given) if label_key(name) is None), None)
+    if missing is not None:
+        raise DataError("ids", function, expected="known of every row", got=f"none in row {missing}")
     known = set(waiting)
     for name in names:
         if name in known:

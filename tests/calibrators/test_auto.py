@@ -248,17 +248,28 @@ def test_the_order_is_kept_when_asked(n_classes, n_rows):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_weights_count_as_repeated_rows(n_classes):
-    # Repeated rows fall into other folds; with fewer than two rows for each there are none.
-    log_p, labels = true_log_p(60, n_classes)
-    weight = np.random.default_rng(1).integers(0, 3, 60)
-    weight[:n_classes] = 2
+    # Repeated rows fall into other folds; fewer than ten rows are not divided.
+    log_p, labels = true_log_p(6, n_classes)
+    weight = np.array([2, 1, 0, 3, 1, 2])
     logits = 2.0 * log_p + np.arange(n_classes)
-    undivided = AutoCalibration(n_folds=100)
-    weighted = undivided.fit(logits, labels, sample_weight=weight.astype(float))
-    repeated = AutoCalibration(n_folds=100).fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        weighted = AutoCalibration().fit(logits, labels, sample_weight=weight.astype(float))
+        repeated = AutoCalibration().fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
+        plain = AutoCalibration().fit(logits, labels)
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-8)
-    plain = AutoCalibration(n_folds=100).fit(logits, labels)
     assert abs(weighted.predict_proba(logits) - plain.predict_proba(logits)).max() > 1e-3
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_rows", [9, 10, 19, 20, 21])
+def test_few_rows_are_divided_into_folds_of_two_or_more(n_rows, n_classes):
+    log_p, labels = true_log_p(n_rows, n_classes, seed=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        fitted = AutoCalibration().fit(2.0 * log_p, labels)
+    assert ("too few to divide" in fitted.report_) == (n_rows < 10)
+    assert ("log_loss_out_of_fold" in fitted.choice_) == (n_rows >= 10)
 
 
 @pytest.mark.slow

@@ -154,7 +154,9 @@ def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, acc
     """
     # To make and to factorise the Hessian of more classes takes longer than the passes that it saves.
     max_classes = 40
-    hessian_rows = 1_000  # of a block; more save no pass
+    # Of all rows of a block, the Hessian does not depend on their order; of a thousand, it saves as many passes.
+    max_products = 1e9
+    least_hessian_rows = 1_000
 
     def objective(x: Vector) -> tuple[float, Vector]:
         sums = dataset.reduce(Pass(partial(_matrix_sums, z, parameters=x, exact=accuracy.in_double), np.add))
@@ -162,7 +164,9 @@ def _fit_matrix(dataset: Dataset, z: Features, ridge: Vector, start: Vector, acc
 
     precondition: Preconditioner
     if dataset.n_classes <= max_classes and dataset.n_rows >= dataset.n_classes**2:
-        hessian_pass = Pass(partial(_matrix_hessian, z, parameters=start, n_rows=hessian_rows), np.add)
+        n_rows = max(least_hessian_rows, int(max_products / len(start) ** 2))
+        n_rows = min(n_rows, accuracy.curvature_rows or n_rows)
+        hessian_pass = Pass(partial(_matrix_hessian, z, parameters=start, n_rows=n_rows), np.add)
         precondition = _solver_of(dataset.reduce(hessian_pass) + np.diag(2.0 * ridge))
     else:
         curvature_pass = Pass(partial(_matrix_curvature, z, n_rows=accuracy.curvature_rows), np.add)

@@ -341,18 +341,33 @@ def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
     np.testing.assert_allclose([np.log(slope), intercept], best.x, atol=1e-4)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1e4])
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 300.0, 3e3, 1e4])
 def test_margins_of_any_scale_give_the_probabilities_of_log_odds(scale):
     """A margin has no unit: that of a linear model may be a hundred or a millionth."""
     rng = np.random.default_rng(2)
-    odds = 2.0 * rng.normal(size=400) - 1.0
-    labels = (rng.random(400) < expit(odds)).astype(int)
-    # Log-odds that need no calibration are mixed into the mean, which margins are not.
+    odds = 2.0 * rng.normal(size=5100) - 1.0
+    labels = (rng.random(5100) < expit(odds)).astype(int)
+    # Log-odds that need no calibration are mixed into the mean, which margins are not. Margins that are equal but for
+    # rounding fall into other folds, which matters less than the tolerance on this many rows.
     of_margins, of_others = (
-        AutoCalibration(input="log-odds").fit(unit * odds[:300], labels[:300]).predict_proba(unit * odds[300:])
+        AutoCalibration(input="log-odds").fit(unit * odds[:5000], labels[:5000]).predict_proba(unit * odds[5000:])
         for unit in (0.1 * scale, scale)
     )
     np.testing.assert_allclose(of_margins, of_others, atol=0.01)
+    np.testing.assert_allclose(of_margins[:, 1], expit(odds[5000:]), atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e3, 3e3, 1e5])
+def test_a_line_of_large_margins_is_that_of_a_regression(scale):
+    """At a slope of 1, where a search might begin, nearly all rows are certain and half are wrong."""
+    rng = np.random.default_rng(2)
+    odds = 2.0 * rng.normal(size=5000) - 1.0
+    is_class = rng.random(5000) < expit(odds)
+    reference = LogisticRegression(C=np.inf, tol=1e-8).fit(odds[:, None], is_class)
+    slope, intercept = fit_shrunk_line(scale * odds, is_class, np.ones(5000), pseudo_count=0.0)
+    standard_error = 2.0 / 5000**0.5  # of the intercept at least; the prior of the slope moves it a little
+    assert slope * scale == pytest.approx(reference.coef_[0, 0], rel=0.01)
+    assert intercept == pytest.approx(reference.intercept_[0], abs=0.05 * standard_error)
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ class AutoCalibration(CrossFitted):
         classes the threshold then moves from 1/2 to where the two classes are equally frequent.
     n_folds, random_state : int
         The number of folds of the cross-fitting, and their seed. Fewer rows than two for each fold are divided into
-        fewer folds, and fewer than ten into none. Rows of two classes are divided into at most five.
+        fewer folds, and fewer than ten into none.
     input : "logits" or "probabilities"
         What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit, and
         so do those of new rows that are smaller still.
@@ -146,7 +146,7 @@ class AutoCalibration(CrossFitted):
         log_odds = log_odds_after(Chain(), rows)[informative]
         is_class = rows.labels[informative] == 1
         weight = rows.weights[informative]
-        fit = fit_two_classes(log_odds, is_class, weight, None if fold is None else joined_folds(fold[informative]))
+        fit = fit_two_classes(log_odds, is_class, weight, None if fold is None else fold[informative])
         log_losses = None
         if fit.left_out is not None:
             of_members = dict(zip(MEMBERS, fit.left_out.of_members.tolist(), strict=True))

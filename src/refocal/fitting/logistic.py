@@ -187,9 +187,9 @@ def fit_shrunk_line(
     """Slope above 0 and intercept as in `fit_line`, with a Student prior of the log-slope around 0.
 
     The prior is replaced by the parabola around a slope of 1 that is as steep at the current slope, and the parabola
-    renewed until the slope stays. Far from 1 the prior is not convex, and scores of an arbitrary scale, as margins
-    are, have a second minimum there: where the best slope without a prior lies that far, the search begins from it
-    too, and the lower of the two minima is returned.
+    renewed until the slope stays. The search begins at the best slope without a prior. Far from 1 the prior is not
+    convex, and scores of an arbitrary scale, as margins are, have a second minimum there: where that slope lies that
+    far, the search begins from 1 too, and the lower of the two minima is returned.
 
     >>> score = np.array([-2.0, -1.0, 1.0, 2.0])
     >>> round(fit_shrunk_line(score, score > 0.0, np.ones(4))[0], 2)
@@ -210,12 +210,14 @@ def fit_shrunk_line(
         penalty, _ = student_penalty(np.log(theta[0] / problem.scale) / SLOPE_DEVIATION)
         return float(problem.log_loss(theta) + penalty), theta
 
-    unshrunk = problem.fit(slope_of_one, 0.0, slope_of_one)
-    value, theta = fit_from(slope_of_one)
+    # From a slope of 0: one of 1 may be so far too steep that the log-loss of most rows is straight there.
+    constant = np.array([LEAST_RISE, problem.log_odds_of_class])
+    unshrunk = problem.fit(constant, 0.0, constant)
+    value, theta = fit_from(unshrunk)
     # A Student prior is convex up to √ν deviations.
     if abs(np.log(unshrunk[0] / problem.scale)) > STUDENT_FREEDOM**0.5 * SLOPE_DEVIATION:
-        other_value, other_theta = fit_from(unshrunk)
-        if other_value < value:
+        other_value, other_theta = fit_from(slope_of_one)
+        if other_value <= value:
             theta = other_theta
     return problem.slope_and_intercept(theta)
 

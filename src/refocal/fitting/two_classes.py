@@ -189,11 +189,16 @@ def fit_two_classes(x: Vector, is_class: Flags, weight: Vector, fold: Indices | 
 
     Without folds, of a handful of rows, all curves have the same weight and nothing follows.
     """
+    order = np.argsort(x, kind="stable")  # sorted scores are sorted again, and their splines computed, in half the time
+    x = x[order]
+    is_class = is_class[order]
+    weight = weight[order]
     curves = fit_members(x, is_class, weight)
     if fold is None:
         equal = np.full(len(MEMBERS), 1.0 / len(MEMBERS))
         mean = MeanCurve(equal, None, 0.0)
         return TwoClassFit(_tabulated(curves, mean, x), mean, None)
+    fold = fold[order]
     left_out = np.empty((len(MEMBERS), len(x)))
     for i in range(int(fold.max()) + 1):
         held_out = fold == i

@@ -135,7 +135,8 @@ def student_penalty(deviations: Vector) -> tuple[Vector, Vector]:
 class _LineProblem:
     """The regression of a class on one score, η = slope · score + intercept, with the score scaled to [-1, 1].
 
-    θ = (slope · scale, intercept). A tiny ridge decides where the rows do not, as when all scores are equal.
+    θ = (slope · scale, intercept). A tiny ridge decides where the rows do not, as when all scores are equal; the slope
+    has none where it has a penalty, which scores of 10⁸ make smaller than any ridge.
     """
 
     RIDGE = 1e-9
@@ -152,7 +153,7 @@ class _LineProblem:
 
     def fit(self, centre: Vector, slope_penalty: float, start: Vector) -> Vector:
         """θ of least log-loss plus ½ slope_penalty (θ₁ - centre₁)²."""
-        penalty = np.diag([slope_penalty + self.RIDGE, self.RIDGE])
+        penalty = np.diag([slope_penalty or self.RIDGE, self.RIDGE])
         return fit_logistic(self.features, self.target, self.weight, centre, penalty, self.lower, start).theta
 
     def log_loss(self, theta: Vector) -> float:
@@ -187,9 +188,9 @@ def fit_shrunk_line(
     """Slope above 0 and intercept as in `fit_line`, with a Student prior of the log-slope around 0.
 
     The prior is replaced by the parabola around a slope of 1 that is as steep at the current slope, and the parabola
-    renewed until the slope stays. The search begins at the best slope without a prior. Far from 1 the prior is not
-    convex, and scores of an arbitrary scale, as margins are, have a second minimum there: where that slope lies that
-    far, the search begins from 1 too, and the lower of the two minima is returned.
+    renewed until the slope stays. The first slope is the best one without a prior. Far from 1 the prior is not convex,
+    and scores of an arbitrary scale, as margins are, have a second minimum there: where that slope lies that far, 1 is
+    tried as the first slope too, and the lower of the two minima is returned.
 
     >>> score = np.array([-2.0, -1.0, 1.0, 2.0])
     >>> round(fit_shrunk_line(score, score > 0.0, np.ones(4))[0], 2)
@@ -198,25 +199,28 @@ def fit_shrunk_line(
     problem = _LineProblem(score, is_class, weight, LEAST_RISE, pseudo_count)
     slope_of_one = np.array([problem.scale, problem.log_odds_of_class])
 
-    def fit_from(theta: Vector) -> tuple[float, Vector]:
-        """The penalised log-loss and θ of the minimum that a start leads to."""
-        relative_tolerance = 1e-6  # of the slope
-        for _ in range(TOLERANCE.max_steps):
-            previous = theta[0]
-            curvature = _matching_curvature(previous / problem.scale) / problem.scale**2
-            theta = problem.fit(slope_of_one, curvature, theta)
-            if abs(theta[0] - previous) <= relative_tolerance * theta[0]:
-                break
-        penalty, _ = student_penalty(np.log(theta[0] / problem.scale) / SLOPE_DEVIATION)
-        return float(problem.log_loss(theta) + penalty), theta
-
     # From a slope of 0: one of 1 may be so far too steep that the log-loss of most rows is straight there.
     constant = np.array([LEAST_RISE, problem.log_odds_of_class])
     unshrunk = problem.fit(constant, 0.0, constant)
-    value, theta = fit_from(unshrunk)
+    unshrunk_slope = float(unshrunk[0] / problem.scale)
+
+    def fit_from(slope: float) -> tuple[float, Vector]:
+        """The penalised log-loss and θ of the minimum that a first slope leads to."""
+        relative_tolerance = 1e-6  # of the slope
+        theta = unshrunk
+        for _ in range(TOLERANCE.max_steps):
+            previous = slope
+            theta = problem.fit(slope_of_one, _matching_curvature(previous) / problem.scale**2, theta)
+            slope = float(theta[0] / problem.scale)
+            if abs(slope - previous) <= relative_tolerance * slope:
+                break
+        penalty, _ = student_penalty(np.log(slope) / SLOPE_DEVIATION)
+        return float(problem.log_loss(theta) + penalty), theta
+
+    value, theta = fit_from(unshrunk_slope)
     # A Student prior is convex up to √ν deviations.
-    if abs(np.log(unshrunk[0] / problem.scale)) > STUDENT_FREEDOM**0.5 * SLOPE_DEVIATION:
-        other_value, other_theta = fit_from(slope_of_one)
+    if abs(np.log(unshrunk_slope)) > STUDENT_FREEDOM**0.5 * SLOPE_DEVIATION:
+        other_value, other_theta = fit_from(1.0)
         if other_value <= value:
             theta = other_theta
     return problem.slope_and_intercept(theta)

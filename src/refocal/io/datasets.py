@@ -16,7 +16,7 @@ import numpy as np
 
 from refocal._arrays import is_dask, to_numpy
 from refocal._clusters import UNNAMED
-from refocal._groups import columns_of_groups
+from refocal._groups import columns_of_groups, exact
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
@@ -189,8 +189,7 @@ def _rows(
     if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     reader = reading.reader(n_classes, columns, y)
-    given_groups = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
-    by_name = {str(name): column for name, column in given_groups.items()}
+    by_name = columns_of_groups(groups)
     if reading.clusters is not None:
         by_name[reading.clusters] = clusters
     if is_dask(X):
@@ -334,7 +333,8 @@ def _of_dask_arrays(
         """A vector in the chunks of the rows."""
         if vector is None:
             return [None] * len(sizes)
-        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector), chunks=-1)
+        if not isinstance(vector, da.Array):
+            vector = da.from_array(exact(vector) if name == "groups" else np.asarray(vector), chunks=-1)
         if vector.ndim != 1:
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]

@@ -156,3 +156,21 @@ def test_what_is_no_probability_of_one_class_of_several_is_not_renormalised(tmp_
     with pytest.raises(ParameterError, match=f"^The 'renormalise' of apply must be left out: {expected}. Got True"):
         apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", renormalise=True)
     assert not (tmp_path / "out.npy").exists()
+
+
+def named_rows(n_rows=40):
+    """A calibrator of the classes cat and dog, and a table of its rows."""
+    logits, column = draw_logits(n_rows, 2)
+    labels = np.array(["cat", "dog"])[column]
+    table = pd.DataFrame(logits, columns=["cat", "dog"])
+    return TemperatureScaling().fit(table, labels), table.assign(label=labels)
+
+
+def test_a_column_called_set_is_passed_on_in_every_format(tmp_path):
+    fitted, table = named_rows()
+    table["set"] = ["train", "test"] * 20
+    table.to_parquet(tmp_path / "rows.parquet")
+    for name in ("out.parquet", "out.csv"):
+        apply(fitted, tmp_path / "rows.parquet", tmp_path / name)
+    assert pd.read_parquet(tmp_path / "out.parquet")["set"].tolist() == ["train", "test"] * 20
+    assert pd.read_csv(tmp_path / "out.csv")["set"].tolist() == ["train", "test"] * 20

@@ -127,7 +127,7 @@ def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[A
             for name, each in columns.items():
                 if isinstance(each, np.ndarray) and each.ndim == 2:
                     columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
-                elif name == "set":
+                elif isinstance(each, list):  # sets, which may all be empty
                     columns[name] = arrow.array(each, arrow.list_(arrow.string()))
                 elif isinstance(each, np.ndarray) and each.dtype == object:
                     columns[name] = in_arrow(each)

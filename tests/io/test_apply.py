@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from helpers import draw_logits
-from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling
+from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling, VennAbersCalibration
 from refocal.errors import FormatError, ParameterError
 from refocal.io import Predictions, apply, read, read_multilabel
 
@@ -174,3 +174,20 @@ def test_a_column_called_set_is_passed_on_in_every_format(tmp_path):
         apply(fitted, tmp_path / "rows.parquet", tmp_path / name)
     assert pd.read_parquet(tmp_path / "out.parquet")["set"].tolist() == ["train", "test"] * 20
     assert pd.read_csv(tmp_path / "out.csv")["set"].tolist() == ["train", "test"] * 20
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("made", "names", "twice"),
+    [(PredictionSets(), ["set", "dog"], "set"), (VennAbersCalibration(), ["dog", "dog_lower"], "dog_lower")],
+)
+def test_a_class_called_as_another_column_is_refused_where_it_would_be_lost(tmp_path, ending, made, names, twice):
+    logits, column = draw_logits(200, 2)
+    table = pd.DataFrame(logits, columns=names)
+    fitted = made.fit(table, np.array(names)[column])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(FormatError, match=f"a class is called '{twice}', as another column"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / f"out{ending}", values=",".join(names))
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz", values=",".join(names))
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_allclose(arrays["probabilities"], fitted.predict_proba(table), rtol=1e-6)

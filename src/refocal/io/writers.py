@@ -91,6 +91,8 @@ def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> 
 def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
     p = answers.probabilities
     bounds = {name: each for name, each in answers.further.items() if name != "sets"}
+    if p.ndim > 1 and form is not Form.LISTS:
+        _check_names(answers, names)
     columns: dict[str, Any]
     if p.ndim == 1:  # of class 1
         columns = {"p": p, **{f"p_{end}": each[:, 1] for end, each in bounds.items()}}
@@ -103,6 +105,14 @@ def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
         sets = [[names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
         columns["set"] = objects([_in_one_cell(each) for each in sets]) if form is Form.TEXT else sets
     return columns
+
+
+def _check_names(answers: Answers, names: list[str]) -> None:
+    """Refuse classes that are called as the column of sets, or as that of the bounds of another class."""
+    others = ["set" if name == "sets" else f"{class_name}_{name}" for name in answers.further for class_name in names]
+    twice = next((name for name in names if name in others), None)
+    if twice is not None:
+        raise FormatError(f"a class is called {twice!r}, as another column that is to be written; write .npz.")
 
 
 def _in_one_cell(names: list[str]) -> str:

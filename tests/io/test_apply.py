@@ -7,6 +7,8 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import draw_logits
@@ -191,3 +193,20 @@ def test_a_class_called_as_another_column_is_refused_where_it_would_be_lost(tmp_
     apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz", values=",".join(names))
     with np.load(tmp_path / "out.npz") as arrays:
         np.testing.assert_allclose(arrays["probabilities"], fitted.predict_proba(table), rtol=1e-6)
+
+
+def test_lines_of_json_hold_no_number_that_json_lacks(tmp_path):
+    """Also in columns that are passed on, which may have lists of such numbers."""
+
+    def refuse(name):
+        raise ValueError(name)
+
+    fitted, table = named_rows(4)
+    table = pa.Table.from_pandas(table).append_column("x", pa.array([np.nan, np.inf, -np.inf, 0.5]))
+    table = table.append_column("y", pa.array([[1.0, np.nan], [], None, [np.inf]]))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    apply(fitted, tmp_path / "rows.parquet", tmp_path / "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [row["x"] for row in rows] == [None, "Infinity", "-Infinity", 0.5]
+    assert [row["y"] for row in rows] == [[1.0, None], [], None, ["Infinity"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import Enum
@@ -253,16 +254,40 @@ def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") ->
 
 @contextmanager
 def json_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
-    """One object per row; rows with NaN, which JSON lacks, are null."""
+    """One object per row; rows with NaN, which JSON lacks, are null, and infinities are text."""
     with file.open("w", encoding="utf-8") as out:
 
         def add(columns: dict[str, Any]) -> None:
-            for row in zip(*map(_json_cells, columns.values()), strict=True):
-                out.write(
-                    json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=bytes_as_text) + "\n"
-                )
+            for cells in zip(*map(_json_cells, columns.values()), strict=True):
+                row = dict(zip(columns, cells, strict=True))
+                try:
+                    line = _json_line(row)
+                except ValueError:  # a number that JSON lacks, in a column that is passed on
+                    line = _json_line(_in_json(row))
+                out.write(line + "\n")
 
         yield add
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=bytes_as_text, allow_nan=False)
+
+
+def _in_json(cell: Any) -> Any:
+    """A cell without numbers that JSON lacks: NaN is null, and infinities are the words that other languages read.
+
+    >>> _in_json({"x": float("nan"), "y": [1.0, float("-inf")]})
+    {'x': None, 'y': [1.0, '-Infinity']}
+    """
+    if isinstance(cell, dict):
+        return {name: _in_json(each) for name, each in cell.items()}
+    if isinstance(cell, list):
+        return [_in_json(each) for each in cell]
+    if not isinstance(cell, float) or math.isfinite(cell):
+        return cell
+    if math.isnan(cell):
+        return None
+    return "Infinity" if cell > 0.0 else "-Infinity"
 
 
 def _json_cells(column: Any) -> list[Any]:

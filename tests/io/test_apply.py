@@ -210,3 +210,21 @@ def test_lines_of_json_hold_no_number_that_json_lacks(tmp_path):
     rows = [json.loads(line, parse_constant=refuse) for line in lines]
     assert [row["x"] for row in rows] == [None, "Infinity", "-Infinity", 0.5]
     assert [row["y"] for row in rows] == [[1.0, None], [], None, ["Infinity"]]
+
+
+@pytest.mark.parametrize("source", [".parquet", ".jsonl"])
+def test_lists_of_labels_are_passed_on(tmp_path, source):
+    fitted, table = named_rows(4)
+    table["label"] = [[1, 0], [0], [], [2, 1]]
+    if source == ".parquet":
+        table.to_parquet(tmp_path / "rows.parquet")
+    else:
+        table.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
+    for name in ("out.parquet", "out.jsonl", "out.csv", "out.npz"):
+        apply(fitted, tmp_path / f"rows{source}", tmp_path / name)
+    assert [list(each) for each in pd.read_parquet(tmp_path / "out.parquet")["label"]] == table["label"].tolist()
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == table["label"].tolist()
+    assert [json.loads(cell) for cell in pd.read_csv(tmp_path / "out.csv")["label"]] == table["label"].tolist()
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert [json.loads(cell) for cell in arrays["labels"]] == table["label"].tolist()

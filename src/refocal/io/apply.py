@@ -474,6 +474,8 @@ def _further_columns(
 def _whole_numbers(labels: Any) -> Any:
     """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
     cells = plain(labels)
+    if cells.dtype.kind == "O" and any(isinstance(cell, (list, dict, np.ndarray)) for cell in cells):
+        return labels  # several in a cell
     keys = {cell: label_key(cell) for cell in set(cells.tolist())}
     if {*keys.values()} <= {None} or not all(key is None or isinstance(key, int) for key in keys.values()):
         return labels

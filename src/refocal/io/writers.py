@@ -315,11 +315,14 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:
-    """Python's objects as text, which is empty where one is missing, as it is read.
+    """Python's objects as text, which is empty where one is missing, as it is read; lists as JSON.
 
     >>> _texts(np.array([1, None, "cat", float("nan")], dtype=object))
     array(['1', '', 'cat', ''], dtype='<U3')
     """
+    if cells.ndim == 1 and any(isinstance(cell, (list, np.ndarray)) for cell in cells):
+        lists = [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells]
+        return np.array(["" if cell is None else _as_json(cell) for cell in lists])
     is_missing = np.array([label_key(cell) is None for cell in cells.ravel()], dtype=bool)
     return np.where(is_missing.reshape(cells.shape), "", cells).astype(np.str_)
 

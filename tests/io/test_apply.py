@@ -13,7 +13,7 @@ import pytest
 
 from helpers import draw_logits
 from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling, VennAbersCalibration
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import DataError, FormatError, ParameterError
 from refocal.io import Predictions, apply, read, read_multilabel
 
 
@@ -228,3 +228,21 @@ def test_lists_of_labels_are_passed_on(tmp_path, source):
     assert [json.loads(cell) for cell in pd.read_csv(tmp_path / "out.csv")["label"]] == table["label"].tolist()
     with np.load(tmp_path / "out.npz") as arrays:
         assert [json.loads(cell) for cell in arrays["labels"]] == table["label"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "probabilities"])
+def test_rows_of_several_labels_that_cannot_be_used_are_named_or_left_out(tmp_path, kind):
+    log_odds = 2 * np.random.default_rng(0).normal(size=(60, 3))
+    scores = log_odds if kind == "log-odds" else 1 / (1 + np.exp(-log_odds))
+    fitted = MultiLabelCalibration(method="ts", input=kind).fit(scores, (log_odds + 0.5 > 0).astype(int))
+    bad = scores[:6].copy()
+    bad[1:5, 1] = [np.nan, np.inf, -np.inf, 0.3] if kind == "log-odds" else [np.nan, 1.5, -0.2, 0.3]
+    np.save(tmp_path / "rows.npy", bad)
+    (written,) = apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", skip_bad_rows=True)
+    assert (written.n_rows, written.n_skipped) == (6, 3)
+    p = np.load(tmp_path / "out.npy")
+    assert np.isnan(p[1:4]).all()
+    np.testing.assert_allclose(p[[0, 4, 5]], fitted.predict_proba(bad[[0, 4, 5]]))
+    np.save(tmp_path / "rows.npy", bad[[0, 3, 4]])
+    with pytest.raises(DataError, match=r"Got -(inf|0.2) in row 1 of .*rows\.npy"):
+        apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy")

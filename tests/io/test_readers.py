@@ -308,6 +308,28 @@ def test_groups_are_the_same_whatever_type_other_files_of_a_data_set_have(tmp_pa
     assert open_rows(tmp_path, groups=["group"]).reduce(collect) == [*names, *others]
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("names", [["cat", "dog", "emu"], ["1", "2", "3"]])
+def test_a_missing_label_is_that_of_a_bad_row_in_every_format(tmp_path, ending, names):
+    """Also where all labels tell whether they are names or column numbers."""
+    labels = np.array(names, dtype=object)[LABELS[LABELS < 3]]
+    labels[5] = None
+    table = pd.DataFrame(LOGITS[LABELS < 3, :3], columns=names).assign(label=labels)
+    file = tmp_path / f"rows{ending}"
+    if ending == ".parquet":
+        table.to_parquet(file)
+    elif ending == ".csv":
+        table.to_csv(file, index=False)
+    else:
+        table.to_json(file, orient="records", lines=True)
+    with pytest.raises(LabelError, match="Got a missing one in row 5 of"):
+        TemperatureScaling().fit(open_rows(file))
+    found = TemperatureScaling().fit(open_rows(file, skip_bad_rows=True))
+    assert found.fit_report_["n_skipped"] == 1
+    expected = TemperatureScaling().fit(np.delete(LOGITS[LABELS < 3, :3], 5, axis=0), np.delete(LABELS[LABELS < 3], 5))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
+
+
 def test_months_of_numpy_are_groups_in_whole():
     months = np.array([1, 120], dtype="m8[M]")
     assert as_groups(months, 2, "f")["group"].tolist() == ["1 months", "120 months"]

@@ -76,6 +76,10 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
     if labels.dtype.kind not in "biufUTOMm":
         expected = "integers or other whole numbers, booleans, or names of classes"
         raise LabelError(argument, function, expected=expected, got=f"dtype {labels.dtype}")
+    if labels.dtype.kind == "O":
+        several = (label for label in labels.ravel() if isinstance(label, (list, tuple, set, dict, np.ndarray)))
+        if (first := next(several, None)) is not None:
+            raise LabelError(argument, function, expected="one label for each row", got=f"{first!r:.40}")
     return RawLabels(labels, categories)
 
 

@@ -242,3 +242,8 @@ def test_labels_of_rows_of_weight_0_do_not_name_columns(names):
     found = TemperatureScaling().fit(rows_of(logits, labels, weight))
     assert found.classes_.tolist() == expected.classes_.tolist() == names
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+def test_blocks_without_labels_are_refused():
+    with pytest.raises(LabelError, match=r"'y' of blocks must be given, one label for each row. Got none in block 0"):
+        started([(np.eye(2), None)])

@@ -345,7 +345,7 @@ class _RawLabels:
 
 def _labels_of(raw: RawRows) -> _RawLabels:
     """The distinct labels of raw rows that have a weight, and the number of axes of their scores."""
-    labels = to_numpy(raw_labels(raw.labels, "y", "fit").values)
+    labels = to_numpy(raw_labels(raw.labels, "y", "fit").values).ravel()
     weight = None if raw.weight is None else to_numpy(raw.weight)
     if weight is not None and weight.shape == labels.shape:  # another shape is an error where the rows are read
         labels = labels[weight != 0.0]

@@ -246,3 +246,25 @@ def test_rows_of_several_labels_that_cannot_be_used_are_named_or_left_out(tmp_pa
     np.save(tmp_path / "rows.npy", bad[[0, 3, 4]])
     with pytest.raises(DataError, match=r"Got -(inf|0.2) in row 1 of .*rows\.npy"):
         apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_labels_have_one_type_in_all_blocks_where_some_classes_are_words(tmp_path, ending):
+    logits, column = draw_logits(60, 3)
+    names = np.array(["1", "2", "other"])
+    table = pd.DataFrame(logits, columns=names).assign(label=names[column])
+    fitted = TemperatureScaling().fit(table[names], table["label"])
+    (tmp_path / "rows").mkdir()
+    for name, some in (("a", table[table["label"] != "other"]), ("b", table[table["label"] == "other"])):
+        if ending == ".csv":
+            some.to_csv(tmp_path / "rows" / f"{name}.csv", index=False)
+        else:
+            some.to_json(tmp_path / "rows" / f"{name}.jsonl", orient="records", lines=True)
+    apply(fitted, tmp_path / "rows", tmp_path / "out")
+    assert {pq.read_schema(file).field("label").type for file in (tmp_path / "out").iterdir()} == {pa.string()}
+    expected = sorted(table["label"])
+    for name in ("out.parquet", "out.jsonl"):
+        apply(fitted, tmp_path / "rows", tmp_path / name)
+    assert sorted(pd.read_parquet(tmp_path / "out.parquet")["label"]) == expected
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["label"] for line in lines) == expected

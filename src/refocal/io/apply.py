@@ -33,7 +33,7 @@ from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
-from refocal.rows.keys import label_key
+from refocal.rows.keys import label_key, number_keys
 from refocal.rows.scores import bad_rows, bad_rows_of_labels
 
 ApplyProgress = Callable[[int, int, int], None]
@@ -425,10 +425,14 @@ def _write_file(
     if ending == ".npz" and is_named:
         notes[CLASS_NAMES] = json.dumps(names)
     form = _form_of(ending, rows_have_names)
+    are_typed = form is not Form.TEXT and not _are_mixed(predict.calibrator)
 
     def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
         predicted, bad = predict(chunk)
-        return columns_of(predicted, names, form, *_further_columns(chunk, part, names, form)), bad
+        before, after = _further_columns(chunk, part, names, form)
+        if isinstance(part, Table) and are_typed:
+            after = {name: _whole_numbers(column) for name, column in after.items()}
+        return columns_of(predicted, names, form, before, after), bad
 
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
         for i, part in enumerate(parts):
@@ -485,7 +489,14 @@ def _further_columns(
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     after = {name: before.pop(name) for name in part.columns.labels}
-    return before, after if form is Form.TEXT else {name: _whole_numbers(column) for name, column in after.items()}
+    return before, after
+
+
+def _are_mixed(calibrator: Calibrator) -> bool:
+    """Whether some classes are words and others numbers: labels are then words, whichever of them a block has."""
+    if isinstance(calibrator, MultiLabelCalibration):  # whose labels are ones and zeros
+        return False
+    return len({type(key) for key in number_keys(called_classes(calibrator))}) > 1
 
 
 def _whole_numbers(labels: Any) -> Any:

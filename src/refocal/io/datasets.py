@@ -80,7 +80,8 @@ def blocks(
             scores = pair[0]
             labels = pair[1]
             groups = pair[3] if len(pair) == 4 else None
-            break
+            if len(scores):  # a block without rows says nothing of labels and groups
+                break
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
     n_classes = n_columns(np.shape(scores)) or 2

@@ -479,6 +479,34 @@ def test_blocks_of_one_column_are_two_classes():
     assert found.temperature_ == pytest.approx(both.temperature_, rel=1e-9)
 
 
+def test_what_was_changed_in_memory_alone_is_not_read_from_the_file(tmp_path, monkeypatch):
+    """Also where the fit itself goes through a large file in blocks."""
+    logits, labels = make_rows(300, 3, dtype=np.float64)
+    np.save(tmp_path / "logits.npy", 3.0 * logits)
+    np.save(tmp_path / "labels.npy", np.zeros(300, dtype=np.int64))
+    changed = np.load(tmp_path / "logits.npy", mmap_mode="c")
+    changed /= 3.0
+    given = np.load(tmp_path / "labels.npy", mmap_mode="c")
+    given[:] = labels
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    assert TemperatureScaling().fit(rows_of(changed, given)).temperature_ == pytest.approx(expected, rel=1e-9)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
+    assert TemperatureScaling().fit(changed, given).temperature_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["0", "1"], [False, True], [0, 1]])
+def test_a_first_block_without_rows_says_nothing_of_the_others(labels):
+    logits, column = make_rows(300, 2)
+    given = np.array(labels)[column]
+    region = {"region": np.array(["north", "south"])[column]}
+    names = [str(label) for label in labels] if labels == ["no", "yes"] else None
+    expected = TemperatureScaling().fit(blocks([(logits, given, None, region)], class_names=names))
+    empty = (logits[:0], [])
+    found = TemperatureScaling().fit(blocks([empty, (logits, given, None, region), empty], class_names=names))
+    assert found.classes_.tolist() == expected.classes_.tolist() == labels
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
 TIMES = pd.Series(pd.to_datetime(["2026-01-31T10:00", "2026-02-01T10:00"] * 20, utc=True), name="time")
 
 

@@ -46,9 +46,14 @@ class Mapped:
 
     @classmethod
     def of(cls, array: Any) -> Any:
-        """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are."""
+        """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are.
+
+        So do arrays of mode "c", which may have been changed in memory alone.
+        """
         held = getattr(array, "_mmap", None)
         if not isinstance(held, mmap.mmap) or array.filename is None or not array.flags.c_contiguous:
+            return array
+        if array.mode == "c":
             return array
         start = np.frombuffer(held, dtype=np.uint8).ctypes.data
         # A view keeps the offset of the array that it was cut from: only addresses tell where it begins.

@@ -24,8 +24,8 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import check_same_order, names_of_columns
-from refocal.rows.keys import number_keys
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.keys import categories_of, label_key, number_keys
+from refocal.rows.labels import IgnoreIndex, LabelRule, used_categories
 from refocal.rows.marks import check_marks
 from refocal.rows.positive import check_series
 from refocal.rows.scores import column_names
@@ -185,11 +185,12 @@ def _rows(
         X = X.to_dask_array(lengths=None if is_dask(y) else True)  # noqa: N806
     elif is_collection:  # a Series of one number per row
         X = X.to_dask_array()  # noqa: N806
-        y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
     n_classes = n_columns(X.shape)
     if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     reader = reading.reader(n_classes, columns, y)
+    if is_collection and columns is None and hasattr(y, "to_dask_array"):
+        y = y.to_dask_array()
     by_name = columns_of_groups(groups)
     if reading.clusters is not None:
         by_name[reading.clusters] = clusters
@@ -219,13 +220,16 @@ class _Reading(NamedTuple):
         if self.class_names is not None and columns is not None:
             check_same_order(self.class_names, tuple(columns), "rows_of")
         has_names = names is not None or self.class_names is not None
+        sorts = not has_names and not _are_column_numbers(labels, n_classes)
+        if sorts:
+            _check_categories(labels, LabelRule(n_classes, sorts=True, argument="y", function="fit"))
         reader = RowReader(
             n_classes,
             self.input,
             check_class_names(names if self.class_names is None else self.class_names, n_classes, "fit"),
             whole_names if self.class_names is None else (),
             ignore_index=check_marks(self.ignore_index, "fit"),
-            sorts=not has_names and not _are_column_numbers(labels, n_classes),
+            sorts=sorts,
             skip_bad_rows=self.skip_bad_rows,
             types_classes=not _are_numbers(labels),
             clusters=self.clusters,
@@ -318,6 +322,18 @@ def _are_column_numbers(labels: Any, n_classes: int) -> bool:
         values = labels[...]
         lowest, highest = (values.min(), values.max()) if len(values) else (0, 0)
     return bool(np.isnan(lowest) or np.isnan(highest) or (lowest >= 0 and highest < n_classes))
+
+
+def _check_categories(labels: Any, rule: LabelRule) -> None:
+    """Refuse categories in an order of their own, as in memory: columns without names may be in either order.
+
+    Of labels that are not in memory all categories count, whichever occur.
+    """
+    categories = categories_of(labels)
+    if categories is None:
+        return
+    occurring = categories if is_dask(labels) else set(np.asarray(labels).tolist())
+    used_categories(categories, {label_key(label) for label in occurring}, rule)
 
 
 def _of_dask_arrays(

@@ -34,6 +34,7 @@ from refocal.rows.class_names import shared_beginning
 from refocal.rows.keys import (
     BOOLEAN_NUMBERS,
     LabelKey,
+    categories_of,
     columns_by_number_within,
     label_key,
     number_keys,
@@ -57,8 +58,7 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
     """Labels of any carrier as an array, of their own library where they are numbers; bytes become text."""
     if np.ma.is_masked(values):
         raise masked_error(values, argument, function)
-    dtype: Any = getattr(values, "dtype", None)
-    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+    categories = categories_of(values)
     if array_api_compat.is_array_api_obj(values):
         labels = values
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -47,6 +47,20 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     """Write a file, whole or not at all."""
     with replace_atomically(path) as part:
         part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def is_hidden(steps: Sequence[str]) -> bool:
+    """Whether the steps of a path say that a file is no data: its name, or that of a folder that it is in.
+
+    So are copies and leftovers of other programs, as in .ipynb_checkpoints, _temporary and _delta_log. A folder such as
+    _day=3 is a column, as Spark has it.
+
+    >>> is_hidden(["a.csv"]), is_hidden([".ipynb_checkpoints", "a.csv"]), is_hidden(["_day=3", "a.csv"])
+    (False, True, False)
+    """
+    *folders, name = steps
+    of_folders = [folder.startswith((".", "_")) and "=" not in folder for folder in folders]
+    return name.startswith((".", "_")) or any(of_folders)
 
 
 def remove_left_over(folder: Path, target: str | None = None) -> None:

@@ -89,8 +89,7 @@ def names_of_column(
     column: Any, name: str, n_rows: int, argument: str, function: str, *, missing: str = MISSING
 ) -> NDArray[np.str_]:
     """The values of a column as text, by the rules of `as_groups`; what is `missing` is called so."""
-    # NumPy would make text of None and of numbers that stand beside text in a list.
-    values = np.array(column, dtype=object) if isinstance(column, (list, tuple)) else exact(column)
+    values = exact(column)
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one {argument.removesuffix('s')} for each row"
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
@@ -128,7 +127,12 @@ def exact(column: Any) -> NDArray[Any]:
 
     Large integers beside a missing value stay integers, which floats would round, and times of Arrow and polars keep
     their time zone, which NumPy's do not have.
+
+    >>> exact(["a", 1.0, None])
+    array(['a', 1.0, None], dtype=object)
     """
+    if isinstance(column, (list, tuple)):  # NumPy would make text of None and of numbers that stand beside text
+        return np.array(column, dtype=object)
     values = as_column(column)
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     is_rounded = values.dtype.kind == "f" and "int" in kind and bool(np.any(np.abs(values) >= 2.0**53))

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from pathlib import Path
 
-from refocal._files import remove_left_over
+from refocal._files import is_hidden, remove_left_over
 from refocal.errors import ParameterError, Remedy
 
 CALIBRATOR = "refocal-calibrator"
@@ -83,7 +83,7 @@ def guard_folder(
     others = [
         file
         for file in tables
-        if not file.name.startswith((".", "_")) and (file not in expected_files or is_foreign(file))
+        if not is_hidden(file.relative_to(folder).parts) and (file not in expected_files or is_foreign(file))
     ]
     most_named = 5  # names that an error shows
     if others and not overwrite:

@@ -314,6 +314,8 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: s
     """Sample weights as a vector, one for each label: none negative, of a sum that neither vanishes nor overflows."""
     weight: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64, copy=False)
     check_shape(weight, shape, argument, function)
+    if weight.size == 0:
+        return weight.reshape(-1)  # of no rows, which are an error of the scores
     with np.errstate(over="ignore"):
         lowest = float(weight.min())
         total = float(weight.sum())

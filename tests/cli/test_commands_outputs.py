@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import zarr
 
 from refocal import load
 from refocal.evaluate import load_evaluation
@@ -231,6 +232,11 @@ def test_several_labels_are_counted_as_rows_and_labels(refocal, folder):
     for of_arrays, of_table in zip(unnamed["methods"], found["methods"], strict=True):
         assert of_arrays["measures"]["log_loss"]["value"] == pytest.approx(of_table["measures"]["log_loss"]["value"])
         assert {group["name"] for group in of_arrays["groups"]} == {"x", "y", "z"}
+    group = zarr.open_group("rows.zarr", mode="w")
+    group["log_odds"] = 2.0 * scores
+    assert refocal("apply", "c.json", "rows.zarr", "-o", "zarr.parquet")[0] == 0
+    written = [pd.read_parquet("zarr.parquet")["probabilities"].tolist(), pd.read_csv("out.csv")[["x", "y", "z"]]]
+    np.testing.assert_allclose(np.stack(written[0]), written[1])
     assert "on these 450 known labels" in refocal("compare", "rows.csv", "--multi-label", "--resamples", "20")[1]
     code, out, err = refocal("decide", "rows.csv", "--calibrator", "c.json", "--costs", "0,1;5,0")
     assert (code, out) == (2, "")

@@ -9,10 +9,10 @@ import pytest
 
 from helpers import draw_logits
 from refocal import TemperatureScaling, metrics
-from refocal.engine import Block, blocked, dataset, refining, scoring
+from refocal.engine import Block, Pass, blocked, dataset, refining, scoring
 from refocal.errors import LabelError
 from refocal.evaluate import evaluate
-from refocal.io import blocks
+from refocal.io import Predictions, blocks, rows_of
 from refocal.maps import focal_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
@@ -209,3 +209,41 @@ def test_labels_that_count_from_one_are_no_bad_rows(names):
     some = blocks([(logits, np.where(labels == 2, 3, labels))], **skipping)
     some.start()
     assert (some.n_rows, some.n_skipped) == (np.count_nonzero(labels < 2), np.count_nonzero(labels == 2))
+
+
+@pytest.mark.parametrize(
+    ("names", "other", "options"),
+    [
+        ([0, 1], -1, {"positive_label": 1}),
+        ([0, 1], -1, {"positive_label": 0}),
+        (["no", "yes"], "?", {"positive_label": "yes"}),
+        ([1, 2], 0, {"class_names": ["1", "2"]}),
+    ],
+)
+def test_labels_of_rows_of_weight_0_do_not_say_how_others_are_read(names, other, options):
+    logits, column = draw_logits(60, 2)
+    labels = np.array(names, dtype=object)[column]
+    labels[:5] = other
+    weight = np.r_[np.zeros(5), np.ones(55)]
+    expected = Predictions.from_logits(logits, labels, weight=weight, **options)
+    rows = blocks([(logits[:20], labels[:20], weight[:20]), (logits[20:], labels[20:], weight[20:])], **options)
+    found = rows.reduce(Pass(lambda block: block.labels.tolist(), lambda one, two: one + two))
+    assert found == expected.labels.tolist()
+
+
+@pytest.mark.parametrize("names", [[0, 1], ["no", "yes"], [5, 7]])
+def test_labels_of_rows_of_weight_0_do_not_name_columns(names):
+    logits, column = draw_logits(60, 2)
+    labels = np.array(names, dtype=object)[column]
+    labels[:5] = "?" if isinstance(names[0], str) else -1
+    labels = np.array(labels.tolist())
+    weight = np.r_[np.zeros(5), np.ones(55)]
+    expected = TemperatureScaling().fit(logits, labels, weight)
+    found = TemperatureScaling().fit(rows_of(logits, labels, weight))
+    assert found.classes_.tolist() == expected.classes_.tolist() == names
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+def test_blocks_without_labels_are_refused():
+    with pytest.raises(LabelError, match=r"'y' of blocks must be given, one label for each row. Got none in block 0"):
+        started([(np.eye(2), None)])

@@ -7,11 +7,13 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import draw_logits
-from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling
-from refocal.errors import FormatError, ParameterError
+from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling, VennAbersCalibration
+from refocal.errors import DataError, FormatError, ParameterError
 from refocal.io import Predictions, apply, read, read_multilabel
 
 
@@ -156,3 +158,113 @@ def test_what_is_no_probability_of_one_class_of_several_is_not_renormalised(tmp_
     with pytest.raises(ParameterError, match=f"^The 'renormalise' of apply must be left out: {expected}. Got True"):
         apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", renormalise=True)
     assert not (tmp_path / "out.npy").exists()
+
+
+def named_rows(n_rows=40):
+    """A calibrator of the classes cat and dog, and a table of its rows."""
+    logits, column = draw_logits(n_rows, 2)
+    labels = np.array(["cat", "dog"])[column]
+    table = pd.DataFrame(logits, columns=["cat", "dog"])
+    return TemperatureScaling().fit(table, labels), table.assign(label=labels)
+
+
+def test_a_column_called_set_is_passed_on_in_every_format(tmp_path):
+    fitted, table = named_rows()
+    table["set"] = ["train", "test"] * 20
+    table.to_parquet(tmp_path / "rows.parquet")
+    for name in ("out.parquet", "out.csv"):
+        apply(fitted, tmp_path / "rows.parquet", tmp_path / name)
+    assert pd.read_parquet(tmp_path / "out.parquet")["set"].tolist() == ["train", "test"] * 20
+    assert pd.read_csv(tmp_path / "out.csv")["set"].tolist() == ["train", "test"] * 20
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("made", "names", "twice"),
+    [(PredictionSets(), ["set", "dog"], "set"), (VennAbersCalibration(), ["dog", "dog_lower"], "dog_lower")],
+)
+def test_a_class_called_as_another_column_is_refused_where_it_would_be_lost(tmp_path, ending, made, names, twice):
+    logits, column = draw_logits(200, 2)
+    table = pd.DataFrame(logits, columns=names)
+    fitted = made.fit(table, np.array(names)[column])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(FormatError, match=f"a class is called '{twice}', as another column"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / f"out{ending}", values=",".join(names))
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz", values=",".join(names))
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_allclose(arrays["probabilities"], fitted.predict_proba(table), rtol=1e-6)
+
+
+def test_lines_of_json_hold_no_number_that_json_lacks(tmp_path):
+    """Also in columns that are passed on, which may have lists of such numbers."""
+
+    def refuse(name):
+        raise ValueError(name)
+
+    fitted, table = named_rows(4)
+    table = pa.Table.from_pandas(table).append_column("x", pa.array([np.nan, np.inf, -np.inf, 0.5]))
+    table = table.append_column("y", pa.array([[1.0, np.nan], [], None, [np.inf]]))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    apply(fitted, tmp_path / "rows.parquet", tmp_path / "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert [row["x"] for row in rows] == [None, "Infinity", "-Infinity", 0.5]
+    assert [row["y"] for row in rows] == [[1.0, None], [], None, ["Infinity"]]
+
+
+@pytest.mark.parametrize("source", [".parquet", ".jsonl"])
+def test_lists_of_labels_are_passed_on(tmp_path, source):
+    fitted, table = named_rows(4)
+    table["label"] = [[1, 0], [0], [], [2, 1]]
+    if source == ".parquet":
+        table.to_parquet(tmp_path / "rows.parquet")
+    else:
+        table.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
+    for name in ("out.parquet", "out.jsonl", "out.csv", "out.npz"):
+        apply(fitted, tmp_path / f"rows{source}", tmp_path / name)
+    assert [list(each) for each in pd.read_parquet(tmp_path / "out.parquet")["label"]] == table["label"].tolist()
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == table["label"].tolist()
+    assert [json.loads(cell) for cell in pd.read_csv(tmp_path / "out.csv")["label"]] == table["label"].tolist()
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert [json.loads(cell) for cell in arrays["labels"]] == table["label"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "probabilities"])
+def test_rows_of_several_labels_that_cannot_be_used_are_named_or_left_out(tmp_path, kind):
+    log_odds = 2 * np.random.default_rng(0).normal(size=(60, 3))
+    scores = log_odds if kind == "log-odds" else 1 / (1 + np.exp(-log_odds))
+    fitted = MultiLabelCalibration(method="ts", input=kind).fit(scores, (log_odds + 0.5 > 0).astype(int))
+    bad = scores[:6].copy()
+    bad[1:5, 1] = [np.nan, np.inf, -np.inf, 0.3] if kind == "log-odds" else [np.nan, 1.5, -0.2, 0.3]
+    np.save(tmp_path / "rows.npy", bad)
+    (written,) = apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", skip_bad_rows=True)
+    assert (written.n_rows, written.n_skipped) == (6, 3)
+    p = np.load(tmp_path / "out.npy")
+    assert np.isnan(p[1:4]).all()
+    np.testing.assert_allclose(p[[0, 4, 5]], fitted.predict_proba(bad[[0, 4, 5]]))
+    np.save(tmp_path / "rows.npy", bad[[0, 3, 4]])
+    with pytest.raises(DataError, match=r"Got -(inf|0.2) in row 1 of .*rows\.npy"):
+        apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_labels_have_one_type_in_all_blocks_where_some_classes_are_words(tmp_path, ending):
+    logits, column = draw_logits(60, 3)
+    names = np.array(["1", "2", "other"])
+    table = pd.DataFrame(logits, columns=names).assign(label=names[column])
+    fitted = TemperatureScaling().fit(table[names], table["label"])
+    (tmp_path / "rows").mkdir()
+    for name, some in (("a", table[table["label"] != "other"]), ("b", table[table["label"] == "other"])):
+        if ending == ".csv":
+            some.to_csv(tmp_path / "rows" / f"{name}.csv", index=False)
+        else:
+            some.to_json(tmp_path / "rows" / f"{name}.jsonl", orient="records", lines=True)
+    apply(fitted, tmp_path / "rows", tmp_path / "out")
+    assert {pq.read_schema(file).field("label").type for file in (tmp_path / "out").iterdir()} == {pa.string()}
+    expected = sorted(table["label"])
+    for name in ("out.parquet", "out.jsonl"):
+        apply(fitted, tmp_path / "rows", tmp_path / name)
+    assert sorted(pd.read_parquet(tmp_path / "out.parquet")["label"]) == expected
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["label"] for line in lines) == expected

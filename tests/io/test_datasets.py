@@ -7,6 +7,8 @@ import json
 import dask.array as da
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -475,3 +477,56 @@ def test_blocks_of_one_column_are_two_classes():
     found = TemperatureScaling(input="probabilities").fit(blocks([(p, labels)], input="probabilities"))
     both = TemperatureScaling(input="probabilities").fit(np.stack([1.0 - p, p], axis=1), labels)
     assert found.temperature_ == pytest.approx(both.temperature_, rel=1e-9)
+
+
+def test_what_was_changed_in_memory_alone_is_not_read_from_the_file(tmp_path, monkeypatch):
+    """Also where the fit itself goes through a large file in blocks."""
+    logits, labels = make_rows(300, 3, dtype=np.float64)
+    np.save(tmp_path / "logits.npy", 3.0 * logits)
+    np.save(tmp_path / "labels.npy", np.zeros(300, dtype=np.int64))
+    changed = np.load(tmp_path / "logits.npy", mmap_mode="c")
+    changed /= 3.0
+    given = np.load(tmp_path / "labels.npy", mmap_mode="c")
+    given[:] = labels
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    assert TemperatureScaling().fit(rows_of(changed, given)).temperature_ == pytest.approx(expected, rel=1e-9)
+    monkeypatch.setenv("REFOCAL_LARGE_FILE", "1")
+    assert TemperatureScaling().fit(changed, given).temperature_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["0", "1"], [False, True], [0, 1]])
+def test_a_first_block_without_rows_says_nothing_of_the_others(labels):
+    logits, column = make_rows(300, 2)
+    given = np.array(labels)[column]
+    region = {"region": np.array(["north", "south"])[column]}
+    names = [str(label) for label in labels] if labels == ["no", "yes"] else None
+    expected = TemperatureScaling().fit(blocks([(logits, given, None, region)], class_names=names))
+    empty = (logits[:0], [])
+    found = TemperatureScaling().fit(blocks([empty, (logits, given, None, region), empty], class_names=names))
+    assert found.classes_.tolist() == expected.classes_.tolist() == labels
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+TIMES = pd.Series(pd.to_datetime(["2026-01-31T10:00", "2026-02-01T10:00"] * 20, utc=True), name="time")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ["north", None, "south", float("nan")] * 10,
+        ["north", 1.0] * 20,
+        np.ma.array([0, 1] * 20, mask=[True] + [False] * 39),
+        pd.Series([2**53 + 1, None] * 20, dtype="Int64", name="customer"),
+        pa.array([2**53, 2**53 + 1] * 20),
+        pl.from_pandas(TIMES),
+        pd.DataFrame({"region": ["a", "b"] * 20, "age": [30.0, 50.5] * 20}),
+        torch.arange(40) % 3,
+    ],
+)
+@pytest.mark.parametrize("library", [np.asarray, lambda x: da.from_array(x, chunks=15)])
+def test_groups_beside_arrays_are_those_of_memory(groups, library, monkeypatch):
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", "75")  # 15 rows
+    logits, labels = make_rows(40, 5)
+    expected = evaluate(Predictions.from_logits(logits, labels).with_groups(groups), {}).after.groups
+    found = evaluate(rows_of(library(logits), library(labels), groups=groups), {}).after.groups
+    assert {(row.column, row.name, row.n) for row in found} == {(row.column, row.name, row.n) for row in expected}

@@ -681,3 +681,25 @@ def test_parts_that_a_map_does_not_write_are_an_error(folder, tmp_path, fitted):
     with pytest.raises(DataError, match=r"'map' of apply must be .* one answer for each of 4 parts. Got 3 answers"):
         apply(fitted, folder, tmp_path / "probs", map=lambda run, jobs: [run(job) for job in jobs[1:]])
     assert sum(each.n_rows for each in apply(fitted, folder, tmp_path / "probs")) == 3000
+
+
+@pytest.mark.parametrize(
+    "other", [".ipynb_checkpoints/part0-checkpoint.parquet", "_temporary/0/part0.parquet", "_change_data/part0.parquet"]
+)
+def test_copies_that_other_programs_leave_in_a_folder_are_no_rows(tmp_path, other):
+    frame = pd.DataFrame(LOGITS[:300], columns=list("abcd")).assign(label=LABELS[:300])
+    for name in ("part0.parquet", "_day=3/part1.parquet", "more.parquet/part.0.parquet", other):
+        (tmp_path / "rows" / name).parent.mkdir(parents=True, exist_ok=True)
+        frame.to_parquet(tmp_path / "rows" / name)
+    for place in (f"{tmp_path}/rows", f"{tmp_path}/rows/**/part*.parquet", f"file://{tmp_path}/rows"):
+        assert len(read(place, values="a,b,c,d")) == 900
+        assert open_rows(place, values="a,b,c,d").n_given == 900
+    # What is asked for by its name is read, and what is not read is none of ours to remove.
+    assert len(read(f"{tmp_path}/rows/{other}", values="a,b,c,d")) == 300
+    assert len(read(f"{tmp_path}/rows/{other[:3]}*/**/*.parquet", values="a,b,c,d")) == 300
+    calibrator = TemperatureScaling().fit(LOGITS[:300], LABELS[:300])
+    (tmp_path / "out" / other).parent.mkdir(parents=True)
+    frame.to_parquet(tmp_path / "out" / other)
+    np.save(tmp_path / "rows.npy", LOGITS[:300])
+    apply(calibrator, tmp_path / "rows.npy", tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out" / other).exists()

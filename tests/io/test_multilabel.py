@@ -175,3 +175,9 @@ def test_labels_that_are_truths_are_the_same_in_every_format(tmp_path):
     (tmp_path / "rows.csv").write_text("score_a,score_b,label_a,label_b\n1,2,True,0\n1,2,maybe,1\n")
     with pytest.raises(FormatError, match="row 1 has 'maybe' in the column 'label_a'"):
         read_multilabel(tmp_path / "rows.csv")
+
+
+def test_a_label_that_there_is_not_is_said_to_be_none():
+    rows = MultiLabelPredictions.from_log_odds([[2.0, -1.0], [0.5, 0.3]], [[1, 0], [1, 1]], class_names=["cat", "dog"])
+    with pytest.raises(ParameterError, match=r"must be one of the labels cat, dog\. Got 'emu' instead"):
+        rows["emu"]

@@ -285,6 +285,51 @@ def test_durations_and_times_of_day_are_the_same_groups_in_every_format(tmp_path
         assert rows.groups["since"].tolist() == names
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (pa.array([2**53, 2**53 + 1]), pa.nulls(2, pa.int64()), ["9007199254740992", "9007199254740993"]),
+        (pa.array([2**63, 2**63 + 1], pa.uint64()), pa.array([1, 2]), ["9223372036854775808", "9223372036854775809"]),
+        (pa.array([True, False]), pa.array([1, 0]), ["True", "False"]),
+        (pa.array([1 / 3, 0.5], pa.float32()), pa.array([0.25, 0.5]), ["0.33333334", "0.5"]),
+        (pa.array(np.array(["2026-01-31T10:00", "2026-02-01"], "M8[ns]")), pa.nulls(2),
+         ["2026-01-31T10:00:00", "2026-02-01"]),
+        (pa.array(np.array([90, 3600], "m8[s]").astype("m8[ns]")), pa.nulls(2), ["0 days 00:01:30", "0 days 01:00:00"]),
+    ],
+)  # fmt: skip
+def test_groups_are_the_same_whatever_type_other_files_of_a_data_set_have(tmp_path, first, second, names):
+    for name, column in (("a", first), ("b", second)):
+        table = pa.table({"logit_x": [0.5, 1.5], "logit_y": [1.0, 0.5], "label": [0, 1], "group": column})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    others = as_groups(second, 2, "f")["group"].tolist()
+    assert as_groups(first, 2, "f")["group"].tolist() == names
+    assert read(tmp_path, groups=["group"]).groups["group"].tolist() == [*names, *others]
+    collect = Pass(lambda block: block.groups["group"].tolist(), lambda one, two: one + two)
+    assert open_rows(tmp_path, groups=["group"]).reduce(collect) == [*names, *others]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("names", [["cat", "dog", "emu"], ["1", "2", "3"]])
+def test_a_missing_label_is_that_of_a_bad_row_in_every_format(tmp_path, ending, names):
+    """Also where all labels tell whether they are names or column numbers."""
+    labels = np.array(names, dtype=object)[LABELS[LABELS < 3]]
+    labels[5] = None
+    table = pd.DataFrame(LOGITS[LABELS < 3, :3], columns=names).assign(label=labels)
+    file = tmp_path / f"rows{ending}"
+    if ending == ".parquet":
+        table.to_parquet(file)
+    elif ending == ".csv":
+        table.to_csv(file, index=False)
+    else:
+        table.to_json(file, orient="records", lines=True)
+    with pytest.raises(LabelError, match="Got a missing one in row 5 of"):
+        TemperatureScaling().fit(open_rows(file))
+    found = TemperatureScaling().fit(open_rows(file, skip_bad_rows=True))
+    assert found.fit_report_["n_skipped"] == 1
+    expected = TemperatureScaling().fit(np.delete(LOGITS[LABELS < 3, :3], 5, axis=0), np.delete(LABELS[LABELS < 3], 5))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
+
+
 def test_months_of_numpy_are_groups_in_whole():
     months = np.array([1, 120], dtype="m8[M]")
     assert as_groups(months, 2, "f")["group"].tolist() == ["1 months", "120 months"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from refocal.errors import ParameterError, ShapeError
+from refocal.io import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, column_order, shared_beginning
 
 
@@ -52,3 +53,10 @@ def test_labels_are_in_the_order_of_their_scores():
     check_label_order(["score_cat", "score_dog"], None, "y", "f")
     with pytest.raises(ShapeError, match=r"'label_dog' at 1. Got 'label_dog' at 0"):
         check_label_order(["score_cat", "score_dog"], ["label_dog", "label_cat"], "y", "f")
+
+
+def test_names_that_are_stored_as_bytes_are_those_of_text():
+    names = np.array([b"cat", b"\xc3\xa9mu"])
+    rows = Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], names[[1, 0]], class_names=names)
+    assert rows.class_names == ("cat", "ému")
+    assert rows.labels.tolist() == [1, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -271,6 +272,15 @@ def test_categories_in_an_order_of_their_own_are_refused_for_columns_without_nam
         TemperatureScaling().fit(logits, ordered)
     with pytest.raises(LabelError, match="class_names="):
         Predictions.from_logits(logits, ordered)
+    series = pd.Series(ordered)
+    for kind in (ordered, series, pl.Series(names[labels], dtype=pl.Enum(names)), dd.from_pandas(series, 2)):
+        with pytest.raises(LabelError, match="categories low, middle, high, in sorted order high, low, middle"):
+            rows_of(logits if not hasattr(kind, "dask") else da.from_array(logits), kind)
+    given = rows_of(logits, series, class_names=names)
+    assert TemperatureScaling().fit(given).classes_.tolist() == names.tolist()
+    missing = pd.Series(pd.Categorical(np.r_[names[labels][:-1], [None]], categories=sorted(names)))
+    found = TemperatureScaling().fit(rows_of(logits, missing, skip_bad_rows=True))
+    assert found.fit_report_["n_skipped"] == 1
     named = TemperatureScaling().fit(pd.DataFrame(logits, columns=names), ordered)
     assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
 

@@ -11,6 +11,7 @@ import pytest
 from helpers import draw_logits
 from refocal import GroupCalibration, MultiLabelCalibration, TemperatureScaling, VectorScaling, metrics
 from refocal.decide import best_actions, evaluate_decisions
+from refocal.engine import Pass
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.io import (
@@ -309,3 +310,53 @@ def test_columns_that_are_called_by_truths_are_in_the_order_of_classes_that_are_
             fitted.predict_proba(pd.DataFrame(logits, columns=columns))
         p = fitted.predict_proba(pd.DataFrame(logits, columns=columns[::-1]))
         np.testing.assert_array_equal(p, fitted.predict_proba(logits))
+
+
+@pytest.mark.parametrize("beginning", ["class_", "logit_", "p"])
+def test_labels_that_are_whole_names_of_columns_that_count_are_these_columns(beginning, tmp_path):
+    """In the order of the columns: that of text has class_10 before class_2."""
+    logits, labels = draw_logits(600, 12)
+    names = np.array([f"{beginning}{i}" for i in range(12)])
+    table = pd.DataFrame(logits, columns=names)
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    named = names[labels]
+    with_labels = table.assign(label=named)
+    with_labels.to_csv(tmp_path / "rows.csv", index=False)
+    rows = {
+        "frame": (table, named),
+        "Predictions": (Predictions.from_logits(table, named),),
+        "Dask": (dd.from_pandas(with_labels, 2), "label"),
+        "blocks": (blocks([(table[:50], named[:50]), (table[50:], named[50:])]),),
+    }
+    for carrier, given in rows.items():
+        fitted = TemperatureScaling().fit(*given)
+        assert fitted.temperature_ == pytest.approx(expected, rel=1e-9), carrier
+        assert fitted.classes_.tolist() == names.tolist(), carrier
+    for given in (read, open_rows):
+        fitted = TemperatureScaling().fit(given(tmp_path / "rows.csv", input="logits", values=f"{beginning}*"))
+        assert fitted.temperature_ == pytest.approx(expected, rel=1e-9)
+        assert fitted.classes_.tolist() == list(range(12))
+    p = table.mul(0.0).add(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+    assert metrics.accuracy(named, p) == np.mean(logits.argmax(axis=1) == labels)
+    with pytest.raises(LabelError, match="must be integers"):
+        Predictions.from_logits(table, np.where(labels == 0, "other", named))
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_the_positive_label_may_be_the_whole_name_of_a_column_that_counts(positive, tmp_path):
+    logits, labels = draw_logits(60, 2)
+    names = np.array(["class_0", "class_1"])
+    table = pd.DataFrame(logits, columns=names)
+    table.assign(label=names[labels]).to_csv(tmp_path / "rows.csv", index=False)
+    options = {"positive_label": names[positive]}
+    of_label = np.take_along_axis(logits, labels[:, None], axis=1).ravel()
+    collect = Pass(lambda block: block.logits[np.arange(block.n_rows), block.labels], lambda one, two: np.r_[one, two])
+    rows = Predictions.from_logits(table, names[labels], **options)
+    np.testing.assert_array_equal(rows.values[np.arange(60), rows.labels], of_label)
+    assert rows.classes[1] == names[positive]
+    in_memory = read(tmp_path / "rows.csv", input="logits", **options)
+    np.testing.assert_allclose(in_memory.values[np.arange(60), in_memory.labels], of_label)
+    opened = open_rows(tmp_path / "rows.csv", input="logits", **options)
+    for given in (blocks([(table, names[labels])], **options), opened):
+        np.testing.assert_allclose(given.reduce(collect), of_label)
+        assert given.classes[1] == names[positive]

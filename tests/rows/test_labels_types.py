@@ -12,6 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from refocal import CalibratedClassifier, TemperatureScaling, load
+from refocal.errors import LabelError
 from refocal.io import Predictions, blocks, open_rows, read, rows_of
 
 rng = np.random.default_rng(0)
@@ -162,3 +163,16 @@ def test_numbers_of_a_csv_file_are_the_classes_of_the_same_parquet_file(tmp_path
     ]
     wanted = counted.tolist() if positive is None else [1, 0]
     assert [of_file.tolist() for of_file in classes] == [wanted] * 4
+
+
+def test_several_labels_of_a_row_are_refused(tmp_path):
+    labels = np.empty(60, dtype=object)
+    labels[:] = [[number] for number in NUMBERS.tolist()]
+    with pytest.raises(LabelError, match=r"one label for each row\. Got \[[01]\] instead"):
+        Predictions.from_logits(LOGITS, labels)
+    with pytest.raises(LabelError, match=r"one label for each row\. Got \[[01]\] instead"):
+        TemperatureScaling().fit(blocks([(LOGITS, labels)]))
+    pd.DataFrame(LOGITS, columns=["cat", "dog"]).assign(label=labels).to_parquet(tmp_path / "rows.parquet")
+    for reading in (read, lambda *given, **options: open_rows(*given, **options).start()):
+        with pytest.raises(LabelError, match=r"one label for each row\. Got array"):
+            reading(tmp_path / "rows.parquet", values="cat,dog")

@@ -223,3 +223,9 @@ def test_rows_of_tensors_are_taken_from_the_last_to_the_first():
     assert rows.values.tolist() == [[4.0, 5.0], [2.0, 3.0], [0.0, 1.0]]
     assert rows.labels.tolist() == [1, 1, 0]
     assert rows.take(np.arange(1)[::-1]).labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("make", [Predictions.from_probabilities, Predictions.from_log_odds])
+def test_no_rows_are_said_to_be_none_also_beside_weights(make):
+    with pytest.raises(ShapeError, match="at least one row"):
+        make([], [], weight=[])

@@ -19,7 +19,7 @@ from refocal.fitting import Solution, find
 from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
-from refocal.rows.labels import in_order_of_classes
+from refocal.rows.gate import in_order_of_classes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

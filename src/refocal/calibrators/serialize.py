@@ -29,7 +29,7 @@ from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
 from refocal.metrics.record import Metric
-from refocal.rows.labels import in_order_of_classes
+from refocal.rows.gate import in_order_of_classes
 
 FORMAT = "refocal-calibrator"
 VERSION = 2

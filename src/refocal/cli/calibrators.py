@@ -170,7 +170,7 @@ def apply(
         raise UsageError(f"--groups must be those of the calibrator: {known}. Got {', '.join(groups)} instead.")
     # Of several labels a table has a column of scores for each.
     several_labels = isinstance(fitted, MultiLabelCalibration)
-    is_table = several_labels and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
+    is_table = several_labels and refocal.io.readers.is_tables(logits)
     values = columns.named_values() or ("score_*" if is_table else None)
     with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()

@@ -38,6 +38,7 @@ from refocal.engine.sampling import (
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.rows import RawRows, RowReader
 from refocal.rows.class_names import column_order
+from refocal.rows.keys import label_key
 from refocal.rows.labels import distinct_labels, raw_labels
 from refocal.rows.scores import floor_of_zeros, raise_zeros
 
@@ -343,10 +344,16 @@ class _RawLabels:
 
 
 def _labels_of(raw: RawRows) -> _RawLabels:
-    """The distinct labels of raw rows, and the number of axes of their scores."""
-    labels = to_numpy(raw_labels(raw.labels, "y", "fit").values)
+    """The distinct labels of raw rows that have a weight, and the number of axes of their scores."""
+    labels = to_numpy(raw_labels(raw.labels, "y", "fit").values).ravel()
+    weight = None if raw.weight is None else to_numpy(raw.weight)
+    if weight is not None and weight.shape == labels.shape:  # another shape is an error where the rows are read
+        labels = labels[weight != 0.0]
+    # What is missing says nothing of the others, and is an error of its row.
     if labels.dtype.kind == "f":
-        labels = labels[np.isfinite(labels)]  # what is missing says nothing of the others
+        labels = labels[np.isfinite(labels)]
+    elif labels.dtype.kind == "O":
+        labels = labels[[label_key(label) is not None for label in labels.tolist()]]
     return _RawLabels(set(distinct_labels(labels, "y", "fit")), {int(np.ndim(raw.values))})
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from refocal._arrays import Indices
+from refocal._arrays import Flags, Indices
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
@@ -32,8 +33,8 @@ from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
 from refocal.rows import RawRows, RowReader
-from refocal.rows.keys import label_key
-from refocal.rows.scores import bad_rows
+from refocal.rows.keys import label_key, number_keys
+from refocal.rows.scores import bad_rows, bad_rows_of_labels
 
 ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
@@ -83,12 +84,12 @@ class ChunkPredictor:
         reader = self.reader
         given = raw.values if self.precision_kept else widened(raw.values)
         matrix = reader.matrix(raw._replace(values=given))
-        bad = bad_rows(widened(matrix), reader.input)
+        bad = self._bad_rows(widened(matrix))
         values = matrix if given.ndim == 2 else given
         if bad.any():
             if not reader.skip_bad_rows:
                 row = int(np.argmax(bad))
-                raise reader.score_error(widened(matrix)[row], f"row {raw.first_row + row} of {raw.where}")
+                raise self._error_of(widened(matrix)[row], f"row {raw.first_row + row} of {raw.where}")
             values = values.copy()
             values[bad] = 1.0 / reader.n_classes  # a placeholder row, whose predictions are removed again
         groups = as_groups(raw.groups, len(values), reader.function)
@@ -101,6 +102,22 @@ class ChunkPredictor:
         for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
         return predicted, int(bad.sum())
+
+    def _bad_rows(self, matrix: NDArray[Any]) -> Flags:
+        """Which rows the calibrator would refuse."""
+        if isinstance(self.calibrator, MultiLabelCalibration):
+            return bad_rows_of_labels(matrix, self.calibrator.input)
+        return bad_rows(matrix, self.reader.input)
+
+    def _error_of(self, values: NDArray[Any], place: str) -> DataError:
+        """What is wrong with the scores of one row."""
+        if not isinstance(self.calibrator, MultiLabelCalibration):
+            return self.reader.score_error(values, place)
+        is_bad = bad_rows_of_labels(values[:, None], self.calibrator.input)
+        expected = "finite log-odds of each label"
+        if self.calibrator.input == "probabilities":
+            expected = "probabilities of each label, from 0 to 1"
+        return DataError("X", self.reader.function, expected=expected, got=f"{values[is_bad][0]:g} in {place}")
 
     def has_seen_group(self, raw: RawRows) -> bool:
         """Whether the fit of a calibrator of groups has seen a group of these rows."""
@@ -408,10 +425,14 @@ def _write_file(
     if ending == ".npz" and is_named:
         notes[CLASS_NAMES] = json.dumps(names)
     form = _form_of(ending, rows_have_names)
+    are_typed = form is not Form.TEXT and not _are_mixed(predict.calibrator)
 
     def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
         predicted, bad = predict(chunk)
-        return columns_of(predicted, names, form, *_further_columns(chunk, part, names, form)), bad
+        before, after = _further_columns(chunk, part, names, form)
+        if isinstance(part, Table) and are_typed:
+            after = {name: _whole_numbers(column) for name, column in after.items()}
+        return columns_of(predicted, names, form, before, after), bad
 
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
         for i, part in enumerate(parts):
@@ -468,12 +489,21 @@ def _further_columns(
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     after = {name: before.pop(name) for name in part.columns.labels}
-    return before, after if form is Form.TEXT else {name: _whole_numbers(column) for name, column in after.items()}
+    return before, after
+
+
+def _are_mixed(calibrator: Calibrator) -> bool:
+    """Whether some classes are words and others numbers: labels are then words, whichever of them a block has."""
+    if isinstance(calibrator, MultiLabelCalibration):  # whose labels are ones and zeros
+        return False
+    return len({type(key) for key in number_keys(called_classes(calibrator))}) > 1
 
 
 def _whole_numbers(labels: Any) -> Any:
     """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
     cells = plain(labels)
+    if cells.dtype.kind == "O" and any(isinstance(cell, (list, dict, np.ndarray)) for cell in cells):
+        return labels  # several in a cell
     keys = {cell: label_key(cell) for cell in set(cells.tolist())}
     if {*keys.values()} <= {None} or not all(key is None or isinstance(key, int) for key in keys.values()):
         return labels

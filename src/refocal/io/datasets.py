@@ -16,7 +16,7 @@ import numpy as np
 
 from refocal._arrays import is_dask, to_numpy
 from refocal._clusters import UNNAMED
-from refocal._groups import columns_of_groups
+from refocal._groups import columns_of_groups, exact
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
@@ -24,8 +24,8 @@ from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names
 from refocal.rows.gate import check_same_order, names_of_columns
-from refocal.rows.keys import number_keys
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.keys import categories_of, label_key, number_keys
+from refocal.rows.labels import IgnoreIndex, LabelRule, used_categories
 from refocal.rows.marks import check_marks
 from refocal.rows.positive import check_series
 from refocal.rows.scores import column_names
@@ -80,7 +80,8 @@ def blocks(
             scores = pair[0]
             labels = pair[1]
             groups = pair[3] if len(pair) == 4 else None
-            break
+            if len(scores):  # a block without rows says nothing of labels and groups
+                break
     if scores is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
     n_classes = n_columns(np.shape(scores)) or 2
@@ -184,13 +185,13 @@ def _rows(
         X = X.to_dask_array(lengths=None if is_dask(y) else True)  # noqa: N806
     elif is_collection:  # a Series of one number per row
         X = X.to_dask_array()  # noqa: N806
-        y = y.to_dask_array() if hasattr(y, "to_dask_array") else y
     n_classes = n_columns(X.shape)
     if n_classes is None:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     reader = reading.reader(n_classes, columns, y)
-    given_groups = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
-    by_name = {str(name): column for name, column in given_groups.items()}
+    if is_collection and columns is None and hasattr(y, "to_dask_array"):
+        y = y.to_dask_array()
+    by_name = columns_of_groups(groups)
     if reading.clusters is not None:
         by_name[reading.clusters] = clusters
     if is_dask(X):
@@ -219,13 +220,16 @@ class _Reading(NamedTuple):
         if self.class_names is not None and columns is not None:
             check_same_order(self.class_names, tuple(columns), "rows_of")
         has_names = names is not None or self.class_names is not None
+        sorts = not has_names and not _are_column_numbers(labels, n_classes)
+        if sorts:
+            _check_categories(labels, LabelRule(n_classes, sorts=True, argument="y", function="fit"))
         reader = RowReader(
             n_classes,
             self.input,
             check_class_names(names if self.class_names is None else self.class_names, n_classes, "fit"),
             whole_names if self.class_names is None else (),
             ignore_index=check_marks(self.ignore_index, "fit"),
-            sorts=not has_names and not _are_column_numbers(labels, n_classes),
+            sorts=sorts,
             skip_bad_rows=self.skip_bad_rows,
             types_classes=not _are_numbers(labels),
             clusters=self.clusters,
@@ -320,6 +324,18 @@ def _are_column_numbers(labels: Any, n_classes: int) -> bool:
     return bool(np.isnan(lowest) or np.isnan(highest) or (lowest >= 0 and highest < n_classes))
 
 
+def _check_categories(labels: Any, rule: LabelRule) -> None:
+    """Refuse categories in an order of their own, as in memory: columns without names may be in either order.
+
+    Of labels that are not in memory all categories count, whichever occur.
+    """
+    categories = categories_of(labels)
+    if categories is None:
+        return
+    occurring = categories if is_dask(labels) else set(np.asarray(labels).tolist())
+    used_categories(categories, {label_key(label) for label in occurring}, rule)
+
+
 def _of_dask_arrays(
     values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reader: RowReader, client: Any
 ) -> DaskDataset:
@@ -334,7 +350,8 @@ def _of_dask_arrays(
         """A vector in the chunks of the rows."""
         if vector is None:
             return [None] * len(sizes)
-        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector), chunks=-1)
+        if not isinstance(vector, da.Array):
+            vector = da.from_array(exact(vector) if name == "groups" else np.asarray(vector), chunks=-1)
         if vector.ndim != 1:
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]

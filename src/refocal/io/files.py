@@ -6,11 +6,13 @@ import gzip
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from refocal._files import is_hidden
 from refocal._limits import large_file, limit
 from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
@@ -110,23 +112,23 @@ def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
 def files_of(place: str, options: Options = None) -> list[str]:
     """The tables of a folder, a pattern or an address, in the order of their names.
 
-    A folder with tables of several formats is refused.
+    A folder with tables of several formats is refused. Files that are no data are passed over: see `is_hidden`.
     """
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
         is_folder = not (is_pattern(path) or ending_of(path) in TABLES)
         try:
-            places = filesystem.glob(path.rstrip("/") + "/**" if is_folder else path)
+            places = filesystem.find(path) if is_folder else filesystem.glob(path)
         except FileNotFoundError:
             raise
         except OSError as error:  # no such bucket, no permission
             raise OSError(f"{place}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
         places = [filesystem.unstrip_protocol(file) for file in places]
     elif is_folder := Path(place).is_dir():
-        places = [str(file) for file in Path(place).rglob("*")]
+        places = [str(file) for file in Path(place).rglob("*") if file.is_file()]
     else:
         places = glob(place, recursive=True) if is_pattern(place) else [place]
-    files = sorted(file for file in places if not file.rpartition("/")[2].startswith((".", "_")))
+    files = sorted(file for file in places if not _is_passed_over(file, place))
     if is_folder:
         of_format = {ending: [file for file in files if ending_of(file) == ending] for ending in TABLES}
         present = [ending for ending, some in of_format.items() if some]
@@ -142,6 +144,26 @@ def files_of(place: str, options: Options = None) -> list[str]:
     return files
 
 
+def _steps_below(file: str, place: str) -> list[str]:
+    """The folders between a data set and one of its files, and the name of the file; empty for a file alone.
+
+    Of a pattern they begin with the first that is not spelt out.
+    """
+    is_address = "://" in place
+    steps = place.rstrip("/").split("/") if is_address else list(Path(place).parts)
+    if is_pattern(place):
+        steps = steps[: next(i for i, step in enumerate(steps) if has_magic(step))]
+    return (file.split("/") if is_address else list(Path(file).parts))[len(steps) :]
+
+
+def _is_passed_over(file: str, place: str) -> bool:
+    """Whether a file of a data set is no data by its name or its folders, unless a pattern asks for such names."""
+    steps = _steps_below(file, place)
+    asked = [step for step in place.split("/") if is_pattern(place) and step.startswith((".", "_"))]
+    steps = ["" if any(fnmatchcase(step, each) for each in asked) else step for step in steps]
+    return bool(steps) and is_hidden(steps)
+
+
 def partitions_of(file: str, place: str) -> dict[str, str | None]:
     """The columns that folders of a data set stand for, with their value for one of its files.
 
@@ -152,12 +174,7 @@ def partitions_of(file: str, place: str) -> dict[str, str | None]:
     >>> partitions_of("rows/day=3/region=west/a.parquet", "rows/day=3/*/*.parquet")
     {'region': 'west'}
     """
-    is_address = "://" in place
-    steps = place.rstrip("/").split("/") if is_address else list(Path(place).parts)
-    if is_pattern(place):
-        steps = steps[: next(i for i, step in enumerate(steps) if has_magic(step))]
-    folders = (file.split("/") if is_address else list(Path(file).parts))[len(steps) : -1]
-    pairs = [folder.partition("=") for folder in folders]
+    pairs = [folder.partition("=") for folder in _steps_below(file, place)[:-1]]
     values = {unquote(key): unquote(value) for key, equals, value in pairs if key and equals}
     missing_value = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark write a missing one
     return {key: None if value == missing_value else value for key, value in values.items()}

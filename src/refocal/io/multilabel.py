@@ -12,13 +12,13 @@ import numpy as np
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
 from refocal._groups import LABEL
 from refocal._validation import check_one_column, check_option, check_weight
-from refocal.errors import ShapeError
+from refocal.errors import ParameterError, ShapeError
 from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
 from refocal.rows.gate import check_same_order
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.labels import IgnoreIndex, listed
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import as_scores, column_names
@@ -106,6 +106,9 @@ class MultiLabelPredictions(CheckedRows):
 
     def __getitem__(self, label: str | int) -> Predictions:
         """One label by its name or number, as predictions of two classes; rows where it is unknown are left out."""
+        if isinstance(label, str) and label not in self.class_names:
+            expected = f"one of the labels {listed(self.class_names)}"
+            raise ParameterError("label", type(self).__name__, expected=expected, got=repr(label))
         column = self.class_names.index(label) if isinstance(label, str) else label
         rows = np.flatnonzero(self.labels[:, column] != UNKNOWN)
         return self._two_classes(rows, np.full(len(rows), column))

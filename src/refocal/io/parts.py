@@ -46,9 +46,14 @@ class Mapped:
 
     @classmethod
     def of(cls, array: Any) -> Any:
-        """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are."""
+        """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are.
+
+        So do arrays of mode "c", which may have been changed in memory alone.
+        """
         held = getattr(array, "_mmap", None)
         if not isinstance(held, mmap.mmap) or array.filename is None or not array.flags.c_contiguous:
+            return array
+        if array.mode == "c":
             return array
         start = np.frombuffer(held, dtype=np.uint8).ctypes.data
         # A view keeps the offset of the array that it was cut from: only addresses tell where it begins.
@@ -92,7 +97,7 @@ class ArrayPart:
         """All rows, as one block."""
         rows = slice(self.first, self.last)
         labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
-        groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
+        groups = {name: exact(column[rows]) for name, column in self.groups.items()}
         for chunk in one_chunk(self.values[rows], labels, weight, groups, self.where, self.first):
             yield chunk._replace(is_moved=self.is_moved)
 
@@ -161,8 +166,9 @@ def array_parts(
         return Mapped.of(array)
 
     of_labels = tuple(map(int, values.shape[: 2 if several_labels else 1]))
+    of_groups = {name: column if hasattr(column, "shape") else exact(column) for name, column in groups.items()}
     arrays = (Mapped.of(values), checked(labels, "y", of_labels), checked(weight, "sample_weight"),
-              {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
+              {name: checked(column, "groups") for name, column in of_groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
     step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // chunk) * chunk
     return [ArrayPart(*arrays, where, i, min(i + step, n_rows), is_moved) for i in range(0, n_rows, step)]

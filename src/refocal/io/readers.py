@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refocal._groups import names_of_column
 from refocal.engine.blocked import BlockedDataset
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
@@ -374,6 +375,12 @@ def _gathered(parts: Sequence[Table]) -> RawRows:
             raise FormatError(f"{parts[0].where}: the column {name!r} holds a text of {longest:,} characters.")
         return values.astype(str)
 
+    def of_one_type(columns: list[Any], name: str) -> list[Any]:
+        """Groups of several blocks; of several types by their names, which NumPy would change with the values."""
+        if len({column.dtype for column in columns}) < 2:
+            return columns
+        return [names_of_column(each, name, len(each), "groups", query.function, missing="") for each in columns]
+
     kept = [name for name in chunks[0].kept if name not in columns.labels]
     return RawRows(
         together([chunk.values for chunk in chunks]),
@@ -381,6 +388,8 @@ def _gathered(parts: Sequence[Table]) -> RawRows:
         together([chunk.weight for chunk in chunks]),
         where=parts[0].where,
         kept={name: objects([cell for chunk in chunks for cell in chunk.kept[name].tolist()]) for name in kept},
-        groups={name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
+        groups={
+            name: together(of_one_type([chunk.groups[name] for chunk in chunks], name), name) for name in query.groups
+        },
         is_moved=any(chunk.is_moved for chunk in chunks),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import Enum
@@ -91,6 +92,8 @@ def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> 
 def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
     p = answers.probabilities
     bounds = {name: each for name, each in answers.further.items() if name != "sets"}
+    if p.ndim > 1 and form is not Form.LISTS:
+        _check_names(answers, names)
     columns: dict[str, Any]
     if p.ndim == 1:  # of class 1
         columns = {"p": p, **{f"p_{end}": each[:, 1] for end, each in bounds.items()}}
@@ -103,6 +106,14 @@ def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
         sets = [[names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
         columns["set"] = objects([_in_one_cell(each) for each in sets]) if form is Form.TEXT else sets
     return columns
+
+
+def _check_names(answers: Answers, names: list[str]) -> None:
+    """Refuse classes that are called as the column of sets, or as that of the bounds of another class."""
+    others = ["set" if name == "sets" else f"{class_name}_{name}" for name in answers.further for class_name in names]
+    twice = next((name for name in names if name in others), None)
+    if twice is not None:
+        raise FormatError(f"a class is called {twice!r}, as another column that is to be written; write .npz.")
 
 
 def _in_one_cell(names: list[str]) -> str:
@@ -127,7 +138,7 @@ def parquet_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[A
             for name, each in columns.items():
                 if isinstance(each, np.ndarray) and each.ndim == 2:
                     columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
-                elif name == "set":
+                elif isinstance(each, list):  # sets, which may all be empty
                     columns[name] = arrow.array(each, arrow.list_(arrow.string()))
                 elif isinstance(each, np.ndarray) and each.dtype == object:
                     columns[name] = in_arrow(each)
@@ -243,16 +254,40 @@ def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") ->
 
 @contextmanager
 def json_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]:
-    """One object per row; rows with NaN, which JSON lacks, are null."""
+    """One object per row; rows with NaN, which JSON lacks, are null, and infinities are text."""
     with file.open("w", encoding="utf-8") as out:
 
         def add(columns: dict[str, Any]) -> None:
-            for row in zip(*map(_json_cells, columns.values()), strict=True):
-                out.write(
-                    json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=bytes_as_text) + "\n"
-                )
+            for cells in zip(*map(_json_cells, columns.values()), strict=True):
+                row = dict(zip(columns, cells, strict=True))
+                try:
+                    line = _json_line(row)
+                except ValueError:  # a number that JSON lacks, in a column that is passed on
+                    line = _json_line(_in_json(row))
+                out.write(line + "\n")
 
         yield add
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=bytes_as_text, allow_nan=False)
+
+
+def _in_json(cell: Any) -> Any:
+    """A cell without numbers that JSON lacks: NaN is null, and infinities are the words that other languages read.
+
+    >>> _in_json({"x": float("nan"), "y": [1.0, float("-inf")]})
+    {'x': None, 'y': [1.0, '-Infinity']}
+    """
+    if isinstance(cell, dict):
+        return {name: _in_json(each) for name, each in cell.items()}
+    if isinstance(cell, list):
+        return [_in_json(each) for each in cell]
+    if not isinstance(cell, float) or math.isfinite(cell):
+        return cell
+    if math.isnan(cell):
+        return None
+    return "Infinity" if cell > 0.0 else "-Infinity"
 
 
 def _json_cells(column: Any) -> list[Any]:
@@ -280,11 +315,14 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:
-    """Python's objects as text, which is empty where one is missing, as it is read.
+    """Python's objects as text, which is empty where one is missing, as it is read; lists as JSON.
 
     >>> _texts(np.array([1, None, "cat", float("nan")], dtype=object))
     array(['1', '', 'cat', ''], dtype='<U3')
     """
+    if cells.ndim == 1 and any(isinstance(cell, (list, np.ndarray)) for cell in cells):
+        lists = [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells]
+        return np.array(["" if cell is None else _as_json(cell) for cell in lists])
     is_missing = np.array([label_key(cell) is None for cell in cells.ravel()], dtype=bool)
     return np.where(is_missing.reshape(cells.shape), "", cells).astype(np.str_)
 

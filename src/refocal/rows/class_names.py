@@ -28,7 +28,7 @@ def check_class_names(
     if isinstance(names, (str, bytes, set, frozenset, Mapping)):
         expected = "a sequence of names, in the order of the columns"
         raise ParameterError(argument, function, expected=expected, got=f"a {type(names).__name__}")
-    texts = tuple(str(name) for name in names)
+    texts = tuple(name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name) for name in names)
     if not len(texts) == len(set(texts)) == n_classes:
         expected = f"{n_classes} different names, one for each column"
         raise ShapeError(argument, function, expected=expected, got=f"{len(set(texts))} different ones")

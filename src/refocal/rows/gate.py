@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from refocal.rows.labels import (
     RawLabels,
     Resolved,
     distinct_labels,
+    listed,
     raw_labels,
     resolve,
     typed_classes,
@@ -78,7 +79,8 @@ def read_rows(
     )
     n_classes = int(scores.shape[-1])
     if class_names is None:
-        class_names, whole_names = names_of_columns(rows.column_names)
+        class_names, own_whole_names = names_of_columns(rows.column_names)
+        whole_names = whole_names or own_whole_names
     else:
         check_same_order(class_names, rows.column_names, function)
         own, own_whole_names = names_of_columns(rows.column_names)
@@ -177,18 +179,18 @@ def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any
 def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] | None, tuple[str, ...]]:
     """The names of the classes that columns of a table are called by, and the whole names where these are longer.
 
-    Columns that only count, 0, 1, 2 or logit_0, logit_1, have no names but their numbers.
+    Columns that only count, 0, 1, 2 or logit_0, logit_1, have no names but their numbers; labels may be their whole
+    names all the same.
 
     >>> names_of_columns(("logit_cat", "logit_dog")), names_of_columns(("p_0", "p_1"))
-    ((('cat', 'dog'), ('logit_cat', 'logit_dog')), (None, ()))
+    ((('cat', 'dog'), ('logit_cat', 'logit_dog')), (None, ('p_0', 'p_1')))
     """
     if columns is None or len(columns) < 2:
         return None, ()
     start = shared_beginning(columns)
     names = tuple(name[start:] for name in columns) if start else columns
-    if [label_key(name) for name in names] == list(range(len(names))):
-        return None, ()
-    return names, columns if start else ()
+    are_counted = [label_key(name) for name in names] == list(range(len(names)))
+    return None if are_counted else names, columns if start else ()
 
 
 def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
@@ -402,3 +404,30 @@ def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:
         got = f"only one class, {only.item() if hasattr(only, 'item') else only!r}"
         raise LabelError("y", function, expected="of at least two classes", got=got)
     return resolved
+
+
+def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
+    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
+
+    Others, which have no keys, are returned as they are: they are in the order of the classes.
+
+    >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
+    [0.7, 0.3]
+    """
+    # A tensor has a method of this name.
+    has_index = getattr(values, "ndim", 0) == 1 and not callable(getattr(values, "index", len))
+    if not has_index and not isinstance(values, Mapping):
+        return values
+    keys = [*(values.index if has_index else values)]
+    numbers = [*(values if has_index else values.values())]
+    expected = f"of the classes {listed(names)}, each once"
+    if len(keys) != len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys) or 'none'}")
+    try:
+        label_map = LabelRule(len(names), tuple(names), argument=argument, function=function).decide(keys)
+    except LabelError:
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}") from None
+    number_of = {label_map.column(key): number for key, number in zip(keys, numbers, strict=True)}
+    if len(number_of) < len(names):
+        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}")
+    return [number_of[i] for i in range(len(names))]

@@ -47,6 +47,12 @@ def _text_key(text: str) -> LabelKey:
     return {"true": "True", "false": "False"}.get(text.lower(), text)
 
 
+def categories_of(values: Any) -> tuple[Any, ...] | None:
+    """The categories of a categorical column of pandas, polars or Dask, in their order; None of other values."""
+    dtype: Any = getattr(values, "dtype", None)
+    return tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+
+
 def number_keys(names: Iterable[Any]) -> list[LabelKey]:
     """The keys of the names of columns, of which False and True are the numbers 0 and 1.
 

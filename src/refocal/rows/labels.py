@@ -19,7 +19,7 @@ to match labels with; its codes are places in the sorted classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from refocal.rows.class_names import shared_beginning
 from refocal.rows.keys import (
     BOOLEAN_NUMBERS,
     LabelKey,
+    categories_of,
     columns_by_number_within,
     label_key,
     number_keys,
@@ -57,8 +58,7 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
     """Labels of any carrier as an array, of their own library where they are numbers; bytes become text."""
     if np.ma.is_masked(values):
         raise masked_error(values, argument, function)
-    dtype: Any = getattr(values, "dtype", None)
-    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+    categories = categories_of(values)
     if array_api_compat.is_array_api_obj(values):
         labels = values
     else:
@@ -76,6 +76,10 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
     if labels.dtype.kind not in "biufUTOMm":
         expected = "integers or other whole numbers, booleans, or names of classes"
         raise LabelError(argument, function, expected=expected, got=f"dtype {labels.dtype}")
+    if labels.dtype.kind == "O":
+        several = (label for label in labels.ravel() if isinstance(label, (list, tuple, set, dict, np.ndarray)))
+        if (first := next(several, None)) is not None:
+            raise LabelError(argument, function, expected="one label for each row", got=f"{first!r:.40}")
     return RawLabels(labels, categories)
 
 
@@ -241,7 +245,21 @@ class LabelRule:
 
     def names_by_labels(self, distinct: Iterable[Any]) -> bool:
         """Whether columns have no names but those that labels give them, in sorted order: see `sorted_classes`."""
-        return self.sorts and self.names is None and not self.are_column_numbers(distinct)
+        if not self.sorts or self.names is not None or self.by_whole_name(distinct) is not None:
+            return False
+        return not self.are_column_numbers(distinct)
+
+    def by_whole_name(self, distinct: Iterable[Any]) -> LabelMap | None:
+        """The map of labels that all are whole names of columns that only count, such as class_0; None of others.
+
+        >>> LabelRule(2, whole_names=("class_0", "class_1")).by_whole_name(["class_1"]).column("class_1")
+        1
+        """
+        if self.names is not None or not self.whole_names:
+            return None
+        label_map = LabelMap(self.n_classes, self.columns_by_name())
+        columns = {label_map.column(label) for label in distinct}
+        return None if -1 in columns or not columns else label_map
 
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
         """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
@@ -254,6 +272,9 @@ class LabelRule:
         if self.names is None:
             if are_numbers:
                 return by_number
+            by_whole_name = self.by_whole_name(keys)
+            if by_whole_name is not None:
+                return by_whole_name
             raise self._no_numbers(keys)
         by_name = LabelMap(self.n_classes, self.columns_by_name())
         named = {key for key in keys if by_name.column(key) >= 0}
@@ -441,7 +462,7 @@ def _classes(rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]) ->
     """The class of each column in the type of the labels: its name, or its number where labels count the columns."""
     if label_map.columns is None:
         return classes_like_labels(label_map.counted(), label_map, distinct)
-    return classes_like_labels(rule.names or (), label_map, distinct)
+    return classes_like_labels(rule.names or rule.whole_names, label_map, distinct)
 
 
 def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
@@ -562,30 +583,3 @@ def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: Lab
         expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
         got = f"{len(keys)} distinct labels from {distinct[0]!r} to {distinct[-1]!r}"
         raise LabelError(rule.argument, rule.function, expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
-
-
-def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
-    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
-
-    Others, which have no keys, are returned as they are: they are in the order of the classes.
-
-    >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
-    [0.7, 0.3]
-    """
-    # A tensor has a method of this name.
-    has_index = getattr(values, "ndim", 0) == 1 and not callable(getattr(values, "index", len))
-    if not has_index and not isinstance(values, Mapping):
-        return values
-    keys = [*(values.index if has_index else values)]
-    numbers = [*(values if has_index else values.values())]
-    expected = f"of the classes {listed(names)}, each once"
-    if len(keys) != len(names):
-        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys) or 'none'}")
-    try:
-        label_map = LabelRule(len(names), tuple(names), argument=argument, function=function).decide(keys)
-    except LabelError:
-        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}") from None
-    number_of = {label_map.column(key): number for key, number in zip(keys, numbers, strict=True)}
-    if len(number_of) < len(names):
-        raise ParameterError(argument, function, expected=expected, got=f"those of {listed(keys)}")
-    return [number_of[i] for i in range(len(names))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from refocal.errors import DataError, LabelError, ParameterError
@@ -32,6 +33,8 @@ def order_with_positive(
         if named.swaps and has_one_column:
             raise other_class(positive, rule.names, rule.function)
         return named
+    if not has_one_column and rule.by_whole_name([*distinct, positive]) is not None:
+        return _positive_of_named(positive, replace(rule, names=rule.whole_names), distinct, rule.whole_names)
     return _positive_of_unnamed(positive, rule, distinct, has_one_column)
 
 

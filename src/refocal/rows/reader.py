@@ -175,6 +175,10 @@ class RowReader:
             if has_one_column:
                 self.check_one_column(names)
             return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
+        by_whole_name = rule.by_whole_name(labels)
+        if by_whole_name is not None:
+            classes = self.whole_names if self.types_classes else self.classes
+            return replace(self, label_map=by_whole_name, classes=classes)
         if rule.names_by_labels(labels):
             sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
             columns = {label_key(label): i for i, label in enumerate(sorted_names)}
@@ -444,6 +448,9 @@ class RowReader:
         rule = self.rule
         if label_map is None and rule.names is None:
             label_map = by_number
+            if self.whole_names and raw.labels.dtype.kind in "UTO":
+                by_whole_name = LabelMap(self.n_classes, rule.columns_by_name())
+                label_map = by_whole_name if (by_whole_name.numbers(raw.labels) >= 0).any() else by_number
         if label_map is None:
             by_name = LabelMap(self.n_classes, rule.columns_by_name())
             is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()

@@ -133,6 +133,18 @@ def bad_rows(values: NDArray[Any], kind: str) -> Flags:
     return np.asarray(~is_good)
 
 
+def bad_rows_of_labels(values: NDArray[Any], kind: str) -> Flags:
+    """Which rows (N, K) of several labels have a score that is no finite log-odds, or no probability.
+
+    >>> bad_rows_of_labels(np.array([[0.2, 1.0], [0.5, 1.5]]), "probabilities")
+    array([False,  True])
+    """
+    is_good = np.isfinite(values)
+    if kind == "probabilities":
+        is_good = (values >= -NEGATIVE_TOLERANCE) & (values <= 1.0 + NEGATIVE_TOLERANCE)
+    return np.asarray(~is_good.all(axis=1))
+
+
 def as_logits(scores: Array, kind: str) -> Array:
     """Checked scores as logits: probabilities by their logarithms, of which that of a zero is the least possible.
 
@@ -178,6 +190,7 @@ __all__ = [
     "as_logits",
     "as_scores",
     "bad_rows",
+    "bad_rows_of_labels",
     "check_score_shape",
     "column_names",
     "floor_of_zeros",

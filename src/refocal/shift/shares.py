@@ -24,7 +24,7 @@ from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
-from refocal.rows.labels import in_order_of_classes
+from refocal.rows.gate import in_order_of_classes
 from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.label_shift import LabelShiftTest, label_shift_test
 from refocal.shift.likelihood import (

@@ -251,7 +251,10 @@ def _line(rows: ClassRows) -> Affine:
         if loss_of_line > loss_of_share:
             slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True, pseudo_count=0.0)
     # The step clips what lies farther apart than FLOOR: divided by this, only what the fit has clipped as masks does.
-    temperature = max(1.0, float(np.abs(clip_masks(rows.score)).max()) / FLOOR_OF_FEATURES)
+    # And the slope of scores next to 0 is no number of single precision.
+    smallest = 1e-6
+    largest = float(np.abs(clip_masks(rows.score)).max())
+    temperature = 1.0 if smallest <= largest <= FLOOR_OF_FEATURES or largest == 0.0 else largest / FLOOR_OF_FEATURES
     weights = np.array([slope * temperature] * 2, dtype=np.float32)
     intercepts = np.array([0.0, intercept], dtype=np.float32)
     return Affine("logits", temperature, weights, intercepts)

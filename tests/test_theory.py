@@ -8,6 +8,7 @@ from functools import partial
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from refocal import losses, theory
 from refocal.errors import DataError, ParameterError
@@ -161,9 +162,20 @@ def test_closest_temperature_for_four_classes():
     assert theory.closest_temperature(9.0, 4).error == pytest.approx(0.120, abs=0.001)
 
 
+@pytest.mark.parametrize("gamma", [-0.97, -0.99, -0.999999])
+def test_gamma_next_to_its_end_has_a_closest_temperature(gamma):
+    """A plain loop over temperatures never does better."""
+    best = theory.closest_temperature(gamma, 2)
+    s = np.arange(0.0, 20.0025, 0.005)
+    p = np.exp(focal(np.stack([np.zeros_like(s), -s], axis=1), gamma))[:, 0]
+    errors = [np.abs(p - expit(s / temperature)).max() for temperature in np.geomspace(0.2, 5.0, 2001)]
+    assert best.error == pytest.approx(min(errors), rel=1e-2)
+    assert best.error <= min(errors)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
-@pytest.mark.parametrize("gamma", [-0.5, 0.5, 3.0])
+@pytest.mark.parametrize("gamma", [-0.98, -0.5, 0.5, 3.0])
 def test_no_other_temperature_is_closer(gamma, n_classes):
     """A plain loop over temperatures and over the whole cube of gaps, symmetric copies and all, never does better."""
     best = theory.closest_temperature(gamma, n_classes)

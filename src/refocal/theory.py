@@ -46,8 +46,10 @@ class ClosestSearch(NamedTuple):
 
     points: int = 121
     """The points of the grid."""
-    margin: float = 0.1
-    """How far the grid reaches beyond the temperatures that can be closest."""
+    margin: float = 0.5
+    """How far the grid reaches beyond 1/T = 1 and 1/T = γ + 1.
+
+    With γ next to -1 the closest 1/T is above both: of two classes up to (2 log 2 - 1) / (1 - log 2) = exp(0.23)."""
     width: float = 1e-13
     """The width at which the search in one valley of the grid ends."""
 
@@ -260,7 +262,8 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
         top = 1.0 / (1.0 + others.sum(axis=0))
         return float(max(np.abs(top - target[0]).max(), np.abs(others * top - target[1:]).max()))
 
-    # log(1/T) of every closest temperature lies between that of no change and that of the binary limit, γ + 1.
+    # log(1/T) of the closest temperature lies between that of no change and that of the binary limit, γ + 1, or little
+    # beyond.
     lowest, highest = sorted((0.0, math.log1p(gamma)))
     margin = CLOSEST_SEARCH.margin
     grid = np.linspace(lowest - margin, highest + margin, CLOSEST_SEARCH.points)

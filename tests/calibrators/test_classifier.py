@@ -433,6 +433,19 @@ def test_rows_of_weight_0_have_no_say(estimator):
     np.testing.assert_array_equal(with_zeros.predict_proba(X[200:]), without.predict_proba(X[200:]))
 
 
+def test_a_fold_whose_rows_that_count_are_of_one_class_has_the_calibrator_of_all():
+    """Of class 1 two rows of 1,500 have a weight: of the five folds of an ensemble three have none at least."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1_500, 2))
+    y = (rng.random(1_500) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(int)
+    weight = np.where(y == 0, 1.0, 0.0)
+    weight[np.flatnonzero(y == 1)[[0, 700]]] = 1.0
+    fitted = CalibratedClassifier(LogisticRegression(), "ts", ensemble=True).fit(X, y, sample_weight=weight)
+    temperatures = [member.calibrator.temperature_ for member in fitted.calibrated_classifiers_]
+    assert len(temperatures) == 5
+    assert len(set(temperatures)) <= 3
+
+
 def test_masked_labels_are_refused():
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
     with pytest.raises(DataError, match=r"'y' of CalibratedClassifier\.fit must be an array without masked entries"):

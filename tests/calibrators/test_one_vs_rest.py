@@ -97,6 +97,39 @@ def test_few_rows_and_many_classes_do_no_harm(rows):
         assert metrics.log_loss(truth, fitted.predict_log_proba(2.5 * test)) < 1.05 * plain, calibrator
 
 
+@pytest.mark.parametrize("calibrator", CURVES, ids=str)
+def test_rows_that_are_all_right_are_so_whatever_the_scale(calibrator):
+    """They have no best temperature, so that log-odds stay as large as they come: up to 6,000 here."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=200)
+    log_odds = np.where(labels == 1, 1.0, -1.0) * rng.uniform(1.0, 2.0, 200)
+    log_losses = []
+    for scale in (10.0, 3_000.0):
+        rows = np.stack([np.zeros(200), scale * log_odds], axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            p = clone(calibrator).fit(rows, labels).predict_proba(rows)
+        log_losses.append(-np.log(p[np.arange(200), labels]).mean())
+    assert max(log_losses) < 0.05
+
+
+@pytest.mark.parametrize(
+    "calibrator", [IsotonicCalibration(), BayesianBinning(), BetaCalibration(), SplineCalibration()]
+)
+def test_log_odds_next_to_0_have_a_line(calibrator):
+    """Its slope, about 10^60, is no number of single precision; of rows that are all right no temperature helps."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=200)
+    log_odds = np.where(labels == 1, 1.0, -1.0) * rng.uniform(1.0, 2.0, 200)
+    found = []
+    for scale in (1.0, 1e-60):
+        rows = np.stack([np.zeros(200), scale * log_odds], axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(clone(calibrator).fit(rows, labels).predict_proba(rows))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_classes_that_need_different_curves_gain():
     """One class is claimed too often: every curve finds out, which no temperature can."""

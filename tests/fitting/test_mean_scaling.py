@@ -8,6 +8,7 @@ from scipy.special import log_softmax, softmax
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal.engine import Block
+from refocal.fitting.confidence import draft_tail
 from refocal.fitting.folds import random_folds
 from refocal.fitting.mean_scaling import Members, log_shares, without_smallest
 from refocal.fitting.temperature import newton_temperature
@@ -46,6 +47,43 @@ def test_scores_of_rows_left_out_do_not_know_their_labels():
         # The fits start from those of all rows, and end within a tolerance of their own.
         assert change[fold == 2].max() < 0.005
         assert change[fold == 1].max() > 0.04
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6])
+def test_log_losses_of_rows_left_out_do_not_depend_on_the_scale_of_logits(scale):
+    log_p, labels = sample(600)
+    usual, large = (AutoCalibration().fit(logits, labels).choice_ for logits in (log_p, scale * log_p))
+    log_losses = usual["log_loss_out_of_fold"]
+    for name in ("mean", "temperature", "shares"):
+        assert large["log_loss_out_of_fold"][name] == pytest.approx(log_losses[name], abs=5e-3)
+
+
+def test_impossible_classes_have_no_share_in_rows_left_out():
+    """Two of four classes can occur in each row; logits say nothing of them, so that their shares are all there is."""
+    rng = np.random.default_rng(0)
+    possible = np.argsort(rng.random((4_000, 4)), axis=1) < 2
+    share = np.array([0.55, 0.25, 0.15, 0.05]) * possible
+    share /= share.sum(axis=1, keepdims=True)
+    labels = np.argmax(np.log(np.where(possible, share, 1e-300)) + rng.gumbel(size=share.shape), axis=1)
+    logits = np.where(possible, 0.05 * rng.normal(size=share.shape), -np.inf)
+    log_losses = AutoCalibration().fit(logits, labels).choice_["log_loss_out_of_fold"]
+    observed = np.bincount(labels) / 4_000
+    loss_of_shares = [np.log(observed[row].sum() / observed[y]) for row, y in zip(possible, labels, strict=True)]
+    assert log_losses["shares"] == pytest.approx(np.mean(loss_of_shares), abs=2e-3)
+    assert log_losses["mean"] == pytest.approx(-np.mean(np.log(share[np.arange(4_000), labels])), abs=0.02)
+
+
+def test_rows_with_a_single_possible_class_leave_the_tail():
+    """The top is right in 60 % of the rows where logits are large: the last slope of the curve is next to 0."""
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(600, 3))
+    is_random = rng.random(600) < np.where(logits.max(axis=1) > 3.0, 0.6, 0.4)
+    labels = np.where(is_random, rng.integers(3, size=600), np.argmax(logits, axis=1))
+    certain = np.where(np.eye(3, dtype=bool)[rng.integers(3, size=60)], 1.0, -np.inf)
+    both = Block(np.concatenate([logits, certain]), np.append(labels, np.argmax(certain, axis=1)))
+    alone, together = draft_tail(Block(logits, labels)), draft_tail(both)
+    np.testing.assert_array_equal(together.point, alone.point)
+    np.testing.assert_array_equal(together.curve.theta, alone.curve.theta)
 
 
 def test_members_of_small_weight_are_left_out():

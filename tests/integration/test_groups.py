@@ -439,6 +439,21 @@ def test_rows_of_two_classes_of_which_one_is_impossible():
     assert np.array_equal(found.predict_proba(logits[sure], groups=region[sure]), np.eye(2)[labels[sure]])
 
 
+def test_masks_do_not_decide_on_the_lines_of_groups():
+    """Five rows of 4,000 in which class 1 is masked by -1e9 leave the lines where those without them are."""
+    rng = np.random.default_rng(0)
+    log_odds = 2.0 * rng.normal(size=4_000)
+    site = np.repeat(["a", "b"], 2_000)
+    happens = rng.random(4_000) < 1.0 / (1.0 + np.exp(-np.where(site == "a", 2.0, 0.5) * log_odds))
+    usual = slice(5, None)
+    alone = GroupCalibration(method="ts", input="log-odds").fit(log_odds[usual], happens[usual], groups=site[usual])
+    log_odds[:5] = -1e9
+    happens[:5] = False
+    masked = GroupCalibration(method="ts", input="log-odds").fit(log_odds, happens, groups=site)
+    p, expected = (fitted.predict_proba(log_odds[usual], groups=site[usual])[:, 1] for fitted in (masked, alone))
+    np.testing.assert_allclose(p, expected, rtol=0.0, atol=0.01)
+
+
 def test_comparisons_with_groups_have_the_correction(found):
     _, test = found
     evaluation = compare(test, test, ["logistic", "group"], n_resamples=20)

@@ -144,7 +144,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         if is_ensemble:
             estimators = [fold.estimator for fold in folds]
             # A fold with labels of a single class cannot fit a calibrator; all folds together can.
-            sources = [fold if len(np.unique(fold.codes)) > 1 else together(folds) for fold in folds]
+            sources = [fold if fold.has_several_classes else together(folds) for fold in folds]
         else:
             estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **given.estimator)]
             sources = [together(folds)]
@@ -355,6 +355,12 @@ class HeldOut(NamedTuple):
     codes: Indices
     weight: Vector | None
     groups: Groups
+
+    @property
+    def has_several_classes(self) -> bool:
+        """Whether two classes or more have rows of a weight above 0."""
+        counted = self.codes if self.weight is None else self.codes[self.weight > 0.0]
+        return len(np.unique(counted)) > 1
 
 
 class Data(NamedTuple):

@@ -22,7 +22,7 @@ from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_predictions
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
-from refocal.fitting.logistic import LEAST_RISE, fit_logistic
+from refocal.fitting.logistic import LEAST_RISE, clip_masks, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows import Predictions
@@ -341,6 +341,7 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n
     group = group[known]
     if weight.sum() == 0.0:
         return Lines(np.ones(n_groups), np.zeros(n_groups), float(DEVIATIONS[0]))
+    log_odds = clip_masks(log_odds)
     centre = float(np.average(log_odds, weights=weight))
     spread = float(np.sqrt(np.average((log_odds - centre) ** 2, weights=weight))) or 1.0
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)

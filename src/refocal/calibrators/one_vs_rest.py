@@ -20,11 +20,12 @@ from refocal.engine import Block, Dataset
 from refocal.engine.cache import CacheKey
 from refocal.engine.scoring import ENTRIES
 from refocal.fitting.curves import line
-from refocal.fitting.logistic import fit_line, fit_logistic
+from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds
 from refocal.maps.row import softplus
+from refocal.maps.steps import FLOOR as FLOOR_OF_FEATURES
 from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 
 # Log-odds that differ by less than this, relative to their size, are equal but for rounding.
@@ -148,7 +149,7 @@ class OneVsRestCalibrator(Calibrator):
                 rows = ClassRows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             elif has_line:
                 platt_line = _line(rows)
-                rows = replace(rows, score=platt_line.weights[1] * rows.score + platt_line.intercept[1])
+                rows = replace(rows, score=_score_after(platt_line, rows.score))
             curves.append(self._fit_curve(rows))
             if progress is not None:
                 progress(len(curves) / block.n_classes)
@@ -249,9 +250,20 @@ def _line(rows: ClassRows) -> Affine:
         loss_of_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
         if loss_of_line > loss_of_share:
             slope, intercept = fit_line(rows.score, rows.target, rows.weight, increasing=True, pseudo_count=0.0)
-    weights = np.array([slope, slope], dtype=np.float32)
+    # The step clips what lies farther apart than FLOOR: divided by this, only what the fit has clipped as masks does.
+    # And the slope of scores next to 0 is no number of single precision.
+    smallest = 1e-6
+    largest = float(np.abs(clip_masks(rows.score)).max())
+    temperature = 1.0 if smallest <= largest <= FLOOR_OF_FEATURES or largest == 0.0 else largest / FLOOR_OF_FEATURES
+    weights = np.array([slope * temperature] * 2, dtype=np.float32)
     intercepts = np.array([0.0, intercept], dtype=np.float32)
-    return Affine("logits", 1.0, weights, intercepts)
+    return Affine("logits", temperature, weights, intercepts)
+
+
+def _score_after(platt_line: Affine, score: Vector) -> Vector:
+    """The log-odds of the second of two classes behind the line, as the step computes them."""
+    z = np.clip(score / platt_line.inner_temperature, -FLOOR_OF_FEATURES, FLOOR_OF_FEATURES)
+    return np.asarray(platt_line.weights[1] * z + platt_line.intercept[1])
 
 
 def one_vs_rest(temperature: float, curve: Step, floor: float, platt_line: Affine | None = None) -> Chain:

@@ -13,8 +13,8 @@ import numpy as np
 from refocal._arrays import Array, as_floating, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
 from refocal.engine.protocol import Plan, missing
-from refocal.maps.row import gaps, normalise, softmax_row
-from refocal.maps.softmax import LabelDerivatives, derivatives, focal_gaps
+from refocal.maps.row import gaps, normalise, shares, softmax_row
+from refocal.maps.softmax import LabelDerivatives, derivatives, focal_gaps, relative_derivatives
 
 CACHE_PART = 1 << 16
 """Entries of a part on a CPU: a temporary of that size takes 512 KB in double precision, which stay in the cache."""
@@ -80,32 +80,33 @@ def focal(x: Array, y: Array, weight: Array, gamma: float, slope: float, *, roug
 def split(x: Array, y: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
     """See `Engine.split`.
 
-    With ℓ = log p of the top class, the others have log(1-p) together, whose derivatives follow from those of ℓ by the
-    chain rule: d log(1-p) / dℓ = -p/(1-p) and d² log(1-p) / dℓ² = -p/(1-p)². The log-odds are ℓ - log(1-p).
+    With the log-weights x_j of the focal map less the top's, the log-odds of the top are -ℓ, ℓ = log Σ_j exp(x_j) over
+    the other classes, and the log-share of a label among these is x_y - ℓ. With E the mean over the others by their
+    shares, the derivatives of ℓ are E[x_u] and E[x_uv] + Cov[x_u, x_v].
     """
     certain_log_odds = 1e8  # where no other class can occur, as in kernel.c
 
     xp, x = _prepared(x)
-    top = xp.argmax(x, axis=-1)
-    of_label = _value_and_derivatives(derivatives(xp, x, y, gamma, 1.0 / slope))
-    of_top = _value_and_derivatives(derivatives(xp, x, top, gamma, 1.0 / slope))
-    log_p, g, b, gg, gb, bb = of_top
-
-    not_p = -xp.expm1(log_p)
-    others_possible = not_p > 0.0
-    not_p = xp.where(others_possible, not_p, 1.0)
-    log_not_p = xp.where(others_possible, xp.log(not_p), log_p - certain_log_odds)
-    by_log_p = -xp.exp(log_p) / not_p
+    row = softmax_row(xp, x, 1.0 / slope)
+    gap = focal_gaps(xp, row, gamma)
+    share, log_sum, alone = shares(xp, xp.where(row.is_top, -xp.inf, gap))
+    g, b, gg, gb, bb = relative_derivatives(xp, row, gamma, 1.0 / slope)
+    mean_g = xp.vecdot(share, g)
+    mean_b = xp.vecdot(share, b)
+    g_ = g - mean_g[..., None]
+    b_ = b - mean_b[..., None]
     of_others = (
-        log_not_p,
-        by_log_p * g,
-        by_log_p * b,
-        by_log_p * (gg + g / not_p * g),
-        by_log_p * (gb + g / not_p * b),
-        by_log_p * (bb + b / not_p * b),
+        xp.where(alone, -certain_log_odds, log_sum)[..., 0],
+        mean_g,
+        mean_b,
+        xp.vecdot(share, gg + g_ * g_),
+        xp.vecdot(share, gb + g_ * b_),
+        xp.vecdot(share, bb + b_ * b_),
     )
-    log_odds = [at_top - rest for at_top, rest in zip(of_top, of_others, strict=True)]
-    log_share = [xp.where(y == top, 0.0, at_label - rest) for at_label, rest in zip(of_label, of_others, strict=True)]
+    is_top = take_label(row.is_top, y)
+    of_label = [take_label(each, y) for each in (gap, g, b, gg, gb, bb)]
+    log_odds = [-rest for rest in of_others]
+    log_share = [xp.where(is_top, 0.0, own - rest) for own, rest in zip(of_label, of_others, strict=True)]
     return xp.stack([xp.stack(log_odds), xp.stack(log_share)])
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, namespace, to_numpy
 from refocal.engine import Block
 from refocal.fitting.curves import ShrunkCurve, Splines, fit_curve, rising_order
 from refocal.fitting.logistic import student_penalty
@@ -71,6 +71,9 @@ def draft_tail(rows: Block, start: Tail = IDENTITY) -> Tail:
 
     The search begins at the tail of other rows.
     """
+    rows = _with_alternatives(rows)
+    if rows.n_rows == 0:
+        return start
     stride = max(1, rows.n_rows // SEARCH.draft_rows)
     all_rows = stride == 1
     tail = _search(rows.take(slice(None, None, stride)), start, keep_strength=not all_rows)
@@ -89,12 +92,26 @@ def tail_losses(rows: Block, tail: Tail) -> Vector:
 
 def fit_tail(rows: Block, draft: Tail) -> Tail:
     """γ, T and the curve of the confidence of least log-loss and prior, for scores that a scaling gave."""
+    rows = _with_alternatives(rows)
     if rows.n_rows < 2 * SEARCH.draft_rows:
         return draft  # which was fitted on all rows
     some = rows if rows.n_rows <= SEARCH.max_rows else rows.part(SEARCH.max_rows)
     tail = _search(some, draft, keep_strength=True)
     log_odds, _ = _split(rows, tail)
     return tail._replace(curve=fit_curve(log_odds, rows.correct, rows.weights, tail.curve))
+
+
+def _with_alternatives(rows: Block) -> Block:
+    """The rows in which more than one class can occur.
+
+    The others say nothing about confidence. At log-odds of 10^8 they would only keep the last slope of a curve above 0.
+    """
+    xp = namespace(rows.logits)
+    possible = rows.logits > -xp.inf
+    if bool(xp.all(possible)):
+        return rows
+    has_alternatives = to_numpy(xp.sum(xp.astype(possible, xp.int32), axis=-1) > 1)
+    return rows if has_alternatives.all() else rows.take(has_alternatives)
 
 
 def _search(rows: Block, tail: Tail, *, keep_strength: bool) -> Tail:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from refocal._arrays import Array, Indices, Vector, in_library_of, namespace, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, in_library_of, namespace, to_numpy
 from refocal.engine import Block, Dataset
 from refocal.fitting import affine
 from refocal.fitting.affine import EXACT, TIGHT, Features, Recipe, Scaling
@@ -89,8 +89,9 @@ class LeftOutScores(NamedTuple):
         return weights_of_scores(self.scores[:, some], labels[some], self.counts[some], self.pseudo_counts, similar)
 
     def mean(self, omega: Vector, *, order_preserving: bool) -> Block:
-        """The rows with the scores of the mean."""
+        """The rows with the scores of the mean; -inf where a logit is."""
         scores = np.tensordot(omega, self.scores, axes=1)
+        scores[to_numpy(self.rows.logits) == -np.inf] = -np.inf
         if order_preserving:
             logits = self.rows.logits
             scores = keep_top(np, scores, to_numpy(namespace(logits).argmax(logits, axis=-1, keepdims=True)))
@@ -148,10 +149,9 @@ class Members:
         some = slice(None, None, stride)
         rows = self.rows.take(some)
         scores = np.stack([to_numpy(self.scores(name, some)) for name in self.names])
-        lowest = -1e4  # of a class that cannot occur: its probability is 0, and its score times that too
         return LeftOutScores(
             self.names,
-            np.maximum(scores.astype(np.float64), lowest),
+            _without_infinities(scores.astype(np.float64), to_numpy(rows.logits) > -np.inf),
             rows,
             self.fold[some],
             stride * rows.weights,
@@ -219,6 +219,18 @@ def log_shares(labels: Indices, weight: Vector, n_classes: int) -> Vector:
     """The logarithm of the share of each class, as if each had been seen half a time more."""
     count = np.bincount(labels, weights=weight, minlength=n_classes) + 0.5
     return np.asarray(np.log(count / count.sum()))
+
+
+def _without_infinities(scores: NDArray[np.float64], is_possible: Flags) -> NDArray[np.float64]:
+    """Scores (K, n, C) with those of classes that cannot occur far below all others of their row, which may be means.
+
+    Their probability is 0, and so is their score times a weight of 0.
+    """
+    below = 1e4
+    largest = 1e30  # its square is no infinity
+    bounded = np.clip(scores, -largest, largest)
+    least = np.min(bounded, axis=2, where=is_possible, initial=largest, keepdims=True)
+    return np.where(is_possible, bounded, least - below)
 
 
 def _features(rows: Block, temperature: float) -> Array:

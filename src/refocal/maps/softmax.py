@@ -305,17 +305,7 @@ def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, sc
 
     where x_u are derivatives of x_j, and E_p is the mean over the classes with weights p_j.
     """
-    # Derivatives are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
-    raw_gap = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
-    of_top = _top_derivatives(xp, row, raw_gap, gamma)
-    of_others = _others_derivatives(xp, row, raw_gap, gamma)
-    # With x_j - x_top for x_j the top drops out of every sum, and nothing large cancels where it is close to 1.
-    g = xp.where(row.is_top, 0.0, of_others.g - of_top.g)
-    b = xp.where(row.is_top, 0.0, of_others.b - of_top.b)
-    gg = xp.where(row.is_top, 0.0, of_others.gg - of_top.gg)
-    gb = xp.where(row.is_top, 0.0, of_others.gb - of_top.gb)
-    bb = xp.where(row.is_top, 0.0, of_others.bb - of_top.bb)
-
+    g, b, gg, gb, bb = relative_derivatives(xp, row, gamma, scale)
     p = xp.exp(log_p)
     mean_g = xp.vecdot(p, g)
     mean_b = xp.vecdot(p, b)
@@ -339,7 +329,7 @@ def _sum(xp: Any, x: Array) -> Array:
     return xp.sum(x, axis=-1, keepdims=True)
 
 
-class _WeightDerivatives(NamedTuple):
+class WeightDerivatives(NamedTuple):
     """First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T."""
 
     g: Array
@@ -349,7 +339,20 @@ class _WeightDerivatives(NamedTuple):
     bb: Array
 
 
-def _top_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _WeightDerivatives:
+def relative_derivatives(xp: Any, row: Row, gamma: Any, scale: Any) -> WeightDerivatives:
+    """The derivatives of x_j - x_top, (..., C): with these the top drops out of every sum over classes.
+
+    Nothing large cancels where it is close to 1.
+    """
+    # Derivatives are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
+    raw_gap = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
+    of_top = _top_derivatives(xp, row, raw_gap, gamma)
+    of_others = _others_derivatives(xp, row, raw_gap, gamma)
+    pairs = zip(of_others, of_top, strict=True)
+    return WeightDerivatives(*(xp.where(row.is_top, 0.0, other - top) for other, top in pairs))
+
+
+def _top_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> WeightDerivatives:
     """The derivatives of the log-weight of the top class, (..., 1).
 
     With t = log r, r = (1-q)/q, the log-weight is x(t) = -log(1+r) - γ log(1-q) - log(1 + γ h), h = log(1+r)/r.
@@ -366,7 +369,7 @@ def _top_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _Weight
     damp = 1.0 / (1.0 + gamma * h)
     x_1 = -not_q - gamma * q - gamma * damp * h_1
     x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
-    return _WeightDerivatives(
+    return WeightDerivatives(
         g=-row.top_log_not_q - h * damp,
         b=x_1 * mean,
         gg=(h * damp) ** 2,
@@ -375,7 +378,7 @@ def _top_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _Weight
     )
 
 
-def _others_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _WeightDerivatives:
+def _others_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> WeightDerivatives:
     """The derivatives of the log-weight of every other class, (..., C).
 
     With t = log q, the log-weight is x(t) = t - γ log(1-q) - log(1 + γ h), h = -t q/(1-q). x_1 and x_2 are its
@@ -396,7 +399,7 @@ def _others_derivatives(xp: Any, row: Row, raw_gap: Array, gamma: Array) -> _Wei
     x_1 = 1.0 + gamma * odds - log_damp_1
     x_2 = (1.0 + odds) * (gamma * odds - gamma_damp * (h_1 + excess)) + log_damp_1 * log_damp_1
     h_damp = h * damp
-    return _WeightDerivatives(
+    return WeightDerivatives(
         g=-row.log_not_q - h_damp,
         b=x_1 * t_b,
         gg=h_damp * h_damp,

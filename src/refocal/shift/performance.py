@@ -48,7 +48,9 @@ class Performance:
     cost: Interval | None
     """Of the best actions, where costs were given."""
     confusion: tuple[tuple[float, ...], ...]
-    """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
+    """The expected share of rows of each class (rows) that are predicted as each class (columns).
+
+    Its diagonal has the expected accuracy."""
     assumes: str = ASSUMES
     """What must hold for all of this."""
 
@@ -158,7 +160,7 @@ def performance_of(
         of_alternative = _expected(log_p, p, belief.alternative, share, predicted, table, action)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
-        confusion[:, k] = share[predicted == k] @ p[predicted == k]
+        confusion[:, k] = share[predicted == k] @ belief.mean[predicted == k]
 
     def interval(name: str) -> Interval:
         value = expectation[name]

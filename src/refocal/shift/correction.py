@@ -27,6 +27,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import Arguments
 from refocal.shift.belief import softmax
+from refocal.shift.likelihood import effective_weight
 from refocal.shift.rows import (
     SMALLEST_LOG_P,
     check_changeable,
@@ -74,13 +75,16 @@ class Correction:
         scores = self.slope * log_p + self.intercept
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
-    def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
+    def behind(self, calibrator: Calibrator, n_rows: float | None = None, **notes: Any) -> Calibrator:
         """The calibrator with the correction behind its own steps, and notes in its report.
 
-        The shares that its probabilities stood for are no longer those; what they are now, notes may say.
+        The shares that its probabilities stood for are no longer those; what they are now, notes may say. `n_rows` is
+        how many independent rows the correction rests on, where it is known.
         """
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
-        updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
+        updated: dict[str, Any] = {"slope": self.slope, "intercept": self.intercept.tolist()}
+        if n_rows is not None:
+            updated["n_rows"] = n_rows
         made = followed_by(calibrator, steps, {"updated": updated, **notes})
         for name in {"class_shares", "mean_probabilities"} - notes.keys():
             made.fit_report_.pop(name, None)
@@ -242,19 +246,22 @@ def update(
     log_p = log_probabilities(calibrator, checked, function)
     numbers = labels_of(calibrator, checked, function)
     weight = weight_in_rows(checked)
+    n_independent = float(effective_weight(checked.weight, len(checked)).sum())
     of_rows = checked.clusters if clusters is None else as_clusters(clusters, len(checked), function).numbers
     if of_rows is not None:
-        weight = weight / design_effect(log_p, numbers, of_rows, weight)
+        effect = design_effect(log_p, numbers, of_rows, weight)
+        weight = weight / effect
+        n_independent = n_independent / effect
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
     # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.
     p = np.exp(correction.apply(log_p))
     shares = weight @ p / weight.sum()
     known = calibrator.fit_report_.get("mean_probabilities", {})
-    means = {**known, "n_rows": len(log_p), "values": shares.tolist()}
+    means = {**known, "n_rows": n_independent, "values": shares.tolist()}
     if len(shares) == 2 and not intercept_only:
         means["slope"] = slope_of_labels(p[:, 1], numbers, weight)
-    return correction.behind(calibrator, mean_probabilities=means)
+    return correction.behind(calibrator, n_independent, mean_probabilities=means)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from refocal.calibrators.class_order import named_classes
 from refocal.decide.costs import check_costs
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
-from refocal.shift.rows import log_probabilities, weight_of_unlabelled
+from refocal.shift.rows import log_probabilities, rows_of_fit, weight_of_unlabelled
 
 ASSUMES = (
     "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
@@ -91,7 +91,7 @@ def estimate_performance(
     """
     check_number(level, "level", "estimate_performance", above=0.0, below=1.0)
     log_p = log_probabilities(calibrator, rows, "estimate_performance")
-    n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
+    n_fit = rows_of_fit(calibrator)
     weight = weight_of_unlabelled(rows, "estimate_performance")
     table = table_of_costs(costs, calibrator, "estimate_performance")
     return performance_of(log_p, n_fit, table, level, seed, weight=weight, excess=excess_of_slope(calibrator))

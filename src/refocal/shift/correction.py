@@ -129,18 +129,14 @@ def fit_correction(
         gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
         gradient = gradient - precision * (point - centre)
         information = information + np.diag(precision)
-        if intercept_only:
-            gradient[n_classes] = 0.0
-            information[n_classes, :n_classes] = 0.0
-            information[:n_classes, n_classes] = 0.0
-        step = np.linalg.solve(information, gradient)
+        step = _newton_step(gradient, information, float(point[n_classes]), keep_slope=intercept_only)
         # Twice the fall that the quadratic model promises.
         promised = float(step @ gradient)
         if promised < tolerance:
             break
         for _ in range(most_halvings):
             proposed = point + step
-            proposed[n_classes] = max(proposed[n_classes], LEAST_SLOPE)
+            proposed[n_classes] = max(float(proposed[n_classes]), LEAST_SLOPE)
             value = cost(proposed)
             if value <= present:
                 break
@@ -151,6 +147,19 @@ def fit_correction(
         present = value
     intercept = point[:n_classes]
     return Correction(float(point[n_classes]), intercept - intercept.mean())
+
+
+def _newton_step(gradient: Vector, information: Matrix, slope: float, *, keep_slope: bool = False) -> Vector:
+    """Newton's step of the intercepts and the slope, (C + 1,).
+
+    At its bound the slope stays as it is where the gradient asks for less: the intercepts are then best beside it.
+    """
+    step: Vector = np.zeros(len(gradient))
+    if keep_slope or (slope <= LEAST_SLOPE and gradient[-1] < 0.0):
+        step[:-1] = np.linalg.solve(information[:-1, :-1], gradient[:-1])
+    else:
+        step[:] = np.linalg.solve(information, gradient)
+    return step
 
 
 def log_likelihood_derivatives(x: Vector, log_p: Matrix, labels: Indices, weight: Vector) -> tuple[Vector, Matrix]:
@@ -356,7 +365,8 @@ class OnlineUpdate:
         for _ in range(3):
             gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
             posterior = precision + information / effect
-            point = point + np.linalg.solve(posterior, gradient / effect - precision @ (point - mean))
+            gradient = gradient / effect - precision @ (point - mean)
+            point = point + _newton_step(gradient, posterior, point[n])
             point[n] = max(point[n], LEAST_SLOPE)
         self._mean = point
         self._precision = posterior

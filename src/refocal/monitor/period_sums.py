@@ -26,7 +26,9 @@ MEAN = "mean/all rows"
 SLOPE = "shape/slope"
 
 StreamSums = dict[str, list[float]]
-"""Σ g (y - p) and Σ g² p (1 - p), by the name of a stream: its family, a slash and its own."""
+"""Σ g (y - p), Σ g² p (1 - p) and the number of rows, by the name of a stream: its family, a slash and its own.
+
+States of versions before 1.0.0 lack the number of rows."""
 
 
 @dataclass(frozen=True)
@@ -108,16 +110,16 @@ def stream_in_words(name: str, residual: float) -> str:
 
 
 def _weighted(g: Vector, residual: Vector, variance: Vector) -> list[float]:
-    """Σ g r and Σ g² v."""
-    return [float(g @ residual), float((g * g) @ variance)]
+    """Σ g r, Σ g² v, and the number of rows with a weight."""
+    return [float(g @ residual), float((g * g) @ variance), float(np.count_nonzero(g))]
 
 
 def added(one: StreamSums, other: StreamSums) -> StreamSums:
-    """The sums of both."""
-    return {
-        name: np.add(one.get(name, [0.0, 0.0]), other.get(name, [0.0, 0.0])).tolist()
-        for name in dict.fromkeys([*one, *other])
-    }
+    """The sums of both; without the number of rows where one of them lacks it."""
+    both = {**one, **other}
+    for name in one.keys() & other.keys():
+        both[name] = [first + second for first, second in zip(one[name], other[name], strict=False)]
+    return both
 
 
 @dataclass(frozen=True)
@@ -226,8 +228,10 @@ class Period:
         """Refuse sums in a file that no rows can have."""
         if [len(values) for values in (self.rows, self.p, self.events)] != [N_BINS] * 3:
             raise FormatError(f"a period must have {N_BINS} bins.")
-        if len(self.ratios) not in (0, len(ALTERNATIVES)) or any(len(pair) != 2 for pair in self.sums.values()):
-            raise FormatError(f"a period must have {len(ALTERNATIVES)} ratios and two sums of each stream.")
+        if len(self.ratios) not in (0, len(ALTERNATIVES)) or any(
+            len(of_stream) not in (2, 3) for of_stream in self.sums.values()
+        ):
+            raise FormatError(f"a period must have {len(ALTERNATIVES)} ratios and three sums of each stream.")
         rows, p, events = np.array([self.rows, self.p, self.events])
         is_within = np.all([p, events] <= rows + 1e-6)
         if min(self.n, rows.min(), p.min(), events.min()) < 0 or rows.sum() != self.n or not is_within:

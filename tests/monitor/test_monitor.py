@@ -179,6 +179,22 @@ def test_labels_that_come_later_are_joined_by_id(tmp_path):
     assert not (tmp_path / "m.json.waiting.npz").exists()
 
 
+def test_waiting_rows_without_a_column_of_groups_are_in_no_group_before_and_after_a_file(tmp_path):
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.3] * 30, ids=range(60), period=1)
+    monitor.update([0.2, 0.3] * 30, ids=range(60, 120), period=1, groups=["north", None] * 30)
+    monitor.save(tmp_path / "m.json")
+    loaded = CalibrationMonitor.load(tmp_path / "m.json")
+    monitor.add_labels(range(60), [0, 1] * 30)
+    monitor.add_labels(range(60, 120), [0, 1] * 30)
+    assert [name for name in monitor.streams() if name.startswith("group/")] == [
+        "group/group = missing",
+        "group/group = north",
+    ]
+    loaded.add_labels(range(120), [0, 1] * 60)
+    assert loaded.streams() == pytest.approx(monitor.streams())
+
+
 def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_path):
     monitor = CalibrationMonitor()
     monitor.update([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]], ids=["x", "y"], period=date(2026, 5, 1))

@@ -25,6 +25,9 @@ N_BINS = 10
 MEAN = "mean/all rows"
 SLOPE = "shape/slope"
 
+NO_GROUP = ""
+"""The group of rows in none, whose batch had no such column while others had; no group is called so."""
+
 StreamSums = dict[str, list[float]]
 """Σ g (y - p), Σ g² p (1 - p) and the number of rows, by the name of a stream: its family, a slash and its own.
 
@@ -90,7 +93,7 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
             name = f"class/{rows.name_of(label)}"
             sums[name] = _weighted(np.ones(len(p)), is_class - p_class, p_class * (1.0 - p_class))
     for column, groups in rows.groups.items():
-        for group in np.unique(groups).tolist():
+        for group in np.setdiff1d(groups, [NO_GROUP]).tolist():
             is_member = (groups == group).astype(np.float64)
             sums[f"group/{column} = {group}"] = _weighted(is_member, residual, variance)
     return sums

@@ -179,6 +179,16 @@ def test_labels_that_come_later_are_joined_by_id(tmp_path):
     assert not (tmp_path / "m.json.waiting.npz").exists()
 
 
+def test_the_page_of_labels_that_are_not_enough_for_the_test_yet_says_so():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.3] * 30, ids=range(60), period=1)
+    monitor.add_labels([3], [1])
+    assert monitor.evidence() == []
+    page = render_monitor(monitor)
+    assert "No period has entered the test yet." in page
+    assert "1 labelled rows" in page
+
+
 def test_waiting_rows_without_a_column_of_groups_are_in_no_group_before_and_after_a_file(tmp_path):
     monitor = CalibrationMonitor()
     monitor.update([0.2, 0.3] * 30, ids=range(60), period=1)

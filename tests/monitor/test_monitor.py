@@ -19,6 +19,7 @@ from refocal.errors import DataError, FormatError, InputError, InputWarning, Par
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.evidence import PRECISIONS, left_after
+from refocal.monitor.history import History
 from refocal.monitor.independent import ALTERNATIVES, log_ratios
 from refocal.monitor.independent import left_after as left_after_rows
 from refocal.monitor.monitor import entering_together
@@ -177,6 +178,28 @@ def test_labels_that_come_later_are_joined_by_id(tmp_path):
     assert_allclose([each.log_loss for each in later.history()], [each.log_loss for each in at_once.history()])
     later.save(tmp_path / "m.json")
     assert not (tmp_path / "m.json.waiting.npz").exists()
+
+
+def test_labels_may_come_more_periods_later_than_are_kept_one_by_one(tmp_path):
+    """Hours whose labels come after four days: the evidence is that of labels at once."""
+    rng = np.random.default_rng(0)
+    hours = range(170)
+    batches = [draw(rng, 100, shift=0.4) for _ in hours]
+    at_once = CalibrationMonitor()
+    later = CalibrationMonitor()
+    for hour in hours:
+        later.update(batches[hour][0], ids=[f"{hour}/{i}" for i in range(100)], period=hour)
+        if hour >= 96:
+            known = hour - 96
+            at_once.update(*batches[known], period=known)
+            later.add_labels([f"{known}/{i}" for i in range(100)], batches[known][1])
+    later.save(tmp_path / "m.json")
+    later = CalibrationMonitor.load(tmp_path / "m.json")
+    assert later.alarm is not None
+    assert later.streams()["mean/all rows"] == pytest.approx(at_once.streams()["mean/all rows"])
+    assert later.advice().action == at_once.advice().action == "recalibrate"
+    assert len(later.evidence()) == History.most_open
+    assert sum(each.n for each in later.history()) == 74 * 100
 
 
 def test_the_page_of_labels_that_are_not_enough_for_the_test_yet_says_so():

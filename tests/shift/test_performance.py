@@ -210,7 +210,12 @@ def test_the_rows_of_an_update_count_by_their_weights_and_clusters():
     weighted = update(calibrator, Predictions.from_log_odds(log_odds, y, weight=weight))
     assert rows_of_fit(weighted) == pytest.approx(100.0)
     assert rows_of_fit(update(calibrator, log_odds, y)) == 400.0
-    assert rows_of_fit(update(calibrator, log_odds, y, clusters=day)) < 300.0
+    clustered = rows_of_fit(update(calibrator, log_odds, y, clusters=day))
+    assert clustered < 300.0
+    # The same weight of all rows makes them no more.
+    alike = Predictions.from_log_odds(log_odds, y, weight=np.full(400, 3.0))
+    assert rows_of_fit(update(calibrator, alike)) == pytest.approx(400.0)
+    assert rows_of_fit(update(calibrator, alike, clusters=day)) == pytest.approx(clustered)
 
 
 def test_a_calibrator_without_a_fit_is_adapted_and_estimated():

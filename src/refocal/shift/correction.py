@@ -255,12 +255,11 @@ def update(
     log_p = log_probabilities(calibrator, checked, function)
     numbers = labels_of(calibrator, checked, function)
     weight = weight_in_rows(checked)
-    n_independent = float(effective_weight(checked.weight, len(checked)).sum())
     of_rows = checked.clusters if clusters is None else as_clusters(clusters, len(checked), function).numbers
     if of_rows is not None:
-        effect = design_effect(log_p, numbers, of_rows, weight)
-        weight = weight / effect
-        n_independent = n_independent / effect
+        weight = weight / design_effect(log_p, numbers, of_rows, weight)
+    # Weights of clusters have been divided by what their sums scatter by; those of single rows count as repetitions.
+    n_independent = min(float(weight.sum()), float(effective_weight(checked.weight, len(checked)).sum()))
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
     # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.

@@ -227,3 +227,20 @@ def test_a_calibrator_without_a_fit_is_adapted_and_estimated():
     _, result = calibrator.adapt(logits, shares_of_fit=[0.3, 0.3, 0.4])
     assert result.evidence is not None
     assert result.evidence.gain_by_chance > 0.0
+
+
+def test_weighted_rows_of_a_fit_are_known_by_as_many_as_their_weights_are_worth():
+    """The log-loss of 4,000 new rows after 30 fits on 2,000 rows of weights that are worth some hundred."""
+    covered = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        log_odds = 1.5 * rng.normal(size=6_000)
+        y = (rng.random(6_000) < 1 / (1 + np.exp(-log_odds))).astype(int)
+        weight = rng.lognormal(0.0, 2.0, 2_000)
+        calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:2_000], y[:2_000], sample_weight=weight)
+        assert rows_of_fit(calibrator) == pytest.approx(weight.sum() ** 2 / (weight @ weight), rel=1e-5)
+        found = estimate_performance(calibrator, log_odds[2_000:], seed=seed).log_loss
+        p = calibrator.predict_proba(log_odds[2_000:])
+        covered += found.low <= -np.mean(np.log(p[np.arange(4_000), y[2_000:]])) <= found.high
+    assert covered >= 27
+    assert rows_of_fit(LogisticCalibration().fit(log_odds, y, sample_weight=np.full(6_000, 3.0))) == 6_000.0

@@ -76,6 +76,8 @@ def weight_of_unlabelled(rows: Any, function: str) -> Vector | None:
 def rows_of_fit(calibrator: Calibrator) -> float:
     """How many rows the calibrator is known by: those of its last update, if it had one, or else of its fit.
 
+    Weighted rows are as many as their weights are worth, (Σ w)² / Σ w²; those of a fit in blocks count one by one.
+
     >>> from refocal import TemperatureScaling
     >>> rows_of_fit(TemperatureScaling().fit(np.eye(3), [0, 1, 1]))
     3.0
@@ -84,7 +86,7 @@ def rows_of_fit(calibrator: Calibrator) -> float:
     without_rows = 1_000.0
     report = calibrator.fit_report_
     n_updated = report.get("updated", {}).get("n_rows", 0.0)
-    return float(n_updated or report.get("n_samples", 0) or without_rows)
+    return float(n_updated or report.get("n_effective", 0.0) or report.get("n_samples", 0) or without_rows)
 
 
 def check_plain(calibrator: Calibrator, function: str) -> None:

@@ -79,8 +79,9 @@ def rows_of_fit(calibrator: Calibrator) -> float:
     Weighted rows are as many as their weights are worth, (Σ w)² / Σ w²; those of a fit in blocks count one by one.
 
     >>> from refocal import TemperatureScaling
-    >>> rows_of_fit(TemperatureScaling().fit(np.eye(3), [0, 1, 1]))
-    3.0
+    >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+    >>> rows_of_fit(TemperatureScaling().fit(logits, np.arange(300) % 2))
+    300.0
     """
     # Of calibrators that no rows were fitted to, as those from numbers alone.
     without_rows = 1_000.0

@@ -118,6 +118,20 @@ def test_early_stopping_takes_the_epochs_that_each_rule_prefers(measured, runs):
     assert refinement.stops(unfinished) == {}
 
 
+def test_epochs_of_a_shorter_run_are_not_those_of_another_one(measured):
+    """Two runs of a training, of other lengths, each stop within themselves."""
+    shorter = replace(CE, epochs=60, drops=(26, 43))
+    rows = [json.loads(json.dumps(row)) for row in measured["epochs"]]
+    for row, epoch in zip(rows, (20, 40, 60), strict=True):
+        row["recipe"] = json.loads(shorter.to_json())
+        row["epoch"] = epoch
+        row["held_out"]["total"] /= 10.0
+    found = refinement.stops({"epochs": [*rows, *measured["epochs"]]})
+    alone = refinement.stops(measured)["cifar100, cross-entropy, seed 1"]
+    assert found["cifar100, cross-entropy, seed 1, resnet50, paper, 350 epochs"] == alone
+    assert [stop.epoch for stop in found["cifar100, cross-entropy, seed 1, resnet50, short, 60 epochs"]] == [60, 20, 40]
+
+
 def test_epochs_that_were_measured_before_stay(measured, runs, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()

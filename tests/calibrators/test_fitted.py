@@ -32,7 +32,8 @@ def test_the_means_of_probabilities_are_in_the_report_and_in_files(tmp_path):
         noted = calibrator.fit_report_["mean_probabilities"]
         expected = np.average(calibrator.predict_proba(logits), axis=0, weights=weights)
         np.testing.assert_allclose(noted["values"], expected, rtol=1e-5)
-        assert noted["n_rows"] == 500
+        n_rows = 500 if weights is None else weights.sum() ** 2 / (weights @ weights)
+        assert noted["n_rows"] == pytest.approx(n_rows, rel=1e-5)
         calibrator.save(tmp_path / "c.json")
         assert load(tmp_path / "c.json").fit_report_["mean_probabilities"] == noted
 

@@ -248,3 +248,19 @@ def test_predictions_say_what_to_expect_and_labels_whether_that_could_be_trusted
         assert realised.log_loss == pytest.approx(log_loss(y, p), rel=1e-9)
         assert realised.expected_accuracy_of_labelled == pytest.approx(realised.expected_accuracy)
     assert "could be trusted" in monitor.trust().sentence
+
+
+def test_the_mean_of_two_tests_is_that_of_their_e_values_where_streams_have_other_shares():
+    """A late group has a share of what others have won by then; it must not multiply what it won in the other test."""
+    late = BatchTest()
+    for _ in range(25):
+        late.add({"mean/all rows": (6.0, 16.0)})
+    early = BatchTest()
+    for _ in range(10):
+        late.add({"mean/all rows": (0.0, 16.0), "group/north": (0.0, 16.0)})
+    for _ in range(35):
+        early.add({"mean/all rows": (0.0, 16.0), "group/north": (6.0, 16.0)})
+    mean = float(np.logaddexp(late.log_e, early.log_e)) - math.log(2.0)
+    for both in (late.averaged(early), early.averaged(late)):
+        # What is not bet yet falls to that of the longer test, which is next to nothing here.
+        assert mean - 0.01 < both.log_e <= mean

@@ -12,7 +12,7 @@ from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.metrics import calibration_slope
 from refocal.shift import OnlineUpdate, update
-from refocal.shift.correction import Correction, Prior, design_effect, fit_correction
+from refocal.shift.correction import LEAST_SLOPE, Correction, Prior, design_effect, fit_correction
 
 
 @pytest.fixture
@@ -44,6 +44,19 @@ def test_a_correction_is_that_of_largest_posterior(rows):
     assert only.slope == 0.9
     fixed = minimize(lambda a: minus_log_posterior(np.append(a, 0.9), *arguments), [0.0, 0.0, 0.0], tol=1e-10).x
     np.testing.assert_allclose(only.intercept, fixed - fixed.mean(), atol=1e-4)
+
+
+def test_beside_a_slope_at_its_bound_the_intercepts_are_best(rows):
+    """Scores that say the opposite of what is true: the slope would be below 0."""
+    log_p, _ = rows
+    rng = np.random.default_rng(2)
+    labels = np.argmax(-0.5 * log_p + [0.0, 1.5, -0.5] + rng.gumbel(size=log_p.shape), axis=1)
+    arguments = (log_p, labels, np.ones(500), Correction.none(3), Prior())
+    found = fit_correction(*arguments)
+    bounds = [(None, None)] * 3 + [(LEAST_SLOPE, None)]
+    best = minimize(minus_log_posterior, [0.0, 0.0, 0.0, 1.0], arguments, "L-BFGS-B", bounds=bounds, tol=1e-12).x
+    assert found.slope == best[3] == LEAST_SLOPE
+    np.testing.assert_allclose(found.intercept, best[:3] - best[:3].mean(), atol=1e-3)
 
 
 def test_few_rows_move_little_and_many_arrive(rows):

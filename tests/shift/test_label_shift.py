@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from refocal.shift.label_shift import MOST_ROWS, _features, _gain_of_tilt, label_shift_test
 
@@ -154,3 +155,26 @@ def test_classes_without_labelled_rows_and_many_rows_are_possible(known):
     assert 0.0 < label_shift_test(p[two], labels[two], p[labels == 0], rng, n_draws=9).p_value <= 1.0
     many, _ = drawn(rng, MOST_ROWS + 500, [0.1, 0.3, 0.6])
     assert 0.0 < label_shift_test(p, labels, many, rng, n_draws=9).p_value <= 1.0
+
+
+def test_the_gain_of_a_tilt_is_finite_where_new_scores_are_beyond_all_known_ones():
+    """As single rows among the draws of the test may be."""
+    rng = np.random.default_rng(0)
+    known = rng.normal(size=300)
+    for new in (known.max() + 1.0, known.min() - 1.0, known.max()):
+        found = _gain_of_tilt(np.array([new]), np.ones(1), known, np.ones(300))
+        tilts = np.linspace(-20.0, 20.0, 40_001)
+        z = np.clip((np.append(known, new) - known.mean()) / known.std(), -4.0, 4.0)
+        values = tilts * z[-1] - logsumexp(tilts[:, None] * z[None, :-1], axis=1) + np.log(300)
+        assert found == pytest.approx(values.max(), abs=1e-3)
+
+
+def test_one_row_is_compared_without_a_number_that_is_none():
+    rng = np.random.default_rng(0)
+    log_odds = 1.5 * rng.normal(size=1000)
+    probability = 1 / (1 + np.exp(-log_odds))
+    labels = (rng.random(1000) < probability).astype(int)
+    reference = np.stack([1 - probability, probability], axis=1)
+    for seed in range(30):
+        row = reference[rng.integers(1000, size=1)]
+        assert np.isfinite(label_shift_test(reference, labels, row, np.random.default_rng(seed)).statistic)

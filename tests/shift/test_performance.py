@@ -9,11 +9,13 @@ from sklearn.metrics import roc_auc_score
 
 from refocal import FocalCalibration, LogisticCalibration, TemperatureScaling
 from refocal.errors import ParameterError, ShapeError
+from refocal.io import Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Temperature
-from refocal.shift import estimate_performance
+from refocal.shift import estimate_performance, update
 from refocal.shift.belief import replicate_parameters
 from refocal.shift.performance import Belief, _auc, performance_of
+from refocal.shift.rows import rows_of_fit
 
 
 def test_the_auc_counts_rows_in_part():
@@ -42,7 +44,7 @@ def test_expected_measures_are_means_over_labels():
     assert found.roc_auc.value == pytest.approx(roc_auc_score(y, p[:, 1]), abs=0.02)
     confusion = np.array(found.confusion)
     assert confusion.sum() == pytest.approx(1.0)
-    assert np.trace(confusion) == pytest.approx(p.max(axis=1).mean())
+    assert np.trace(confusion) == pytest.approx(found.accuracy.value)
     with pytest.raises(ShapeError, match=r"'costs' .* a row for each of 2 classes"):
         estimate_performance(calibrator, log_odds, costs=np.zeros((3, 2)))
 
@@ -180,3 +182,65 @@ def test_the_brier_score_is_bounded_by_its_largest_value(n_classes, largest):
     belief = Belief(draws=[p[:, ::-1], p[:, ::-1]], mean=p[:, ::-1], alternative=p)
     found = performance_of(np.log(p), 100.0, None, 0.95, seed=0, belief=belief).brier_score
     assert 0.9 * largest < found.value < found.high == largest
+
+
+def test_intervals_after_an_update_are_those_of_its_rows_and_not_of_the_first_fit():
+    """The log-loss of 4,000 new rows in 30 worlds, of whose shift 200 labelled rows have told."""
+    covered = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        log_odds = rng.normal(-0.5, 1.2, 24_200)
+        shift = np.where(np.arange(24_200) < 20_000, 0.0, rng.normal(0.0, 0.5))
+        y = (rng.random(24_200) < 1 / (1 + np.exp(-log_odds - shift))).astype(int)
+        calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:20_000], y[:20_000])
+        updated = update(calibrator, log_odds[20_000:20_200], y[20_000:20_200])
+        found = estimate_performance(updated, log_odds[20_200:], seed=seed).log_loss
+        p = updated.predict_proba(log_odds[20_200:])
+        covered += found.low <= -np.mean(np.log(p[np.arange(4_000), y[20_200:]])) <= found.high
+    assert covered >= 27
+
+
+def test_the_rows_of_an_update_count_by_their_weights_and_clusters():
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=400)
+    day = np.repeat(np.arange(20), 20)
+    y = (rng.random(400) < 1 / (1 + np.exp(-log_odds - np.repeat(rng.normal(0.0, 1.0, 20), 20)))).astype(int)
+    calibrator = LogisticCalibration(input="log-odds").fit(log_odds, y)
+    weight = np.where(np.arange(400) < 100, 1.0, 0.0)
+    weighted = update(calibrator, Predictions.from_log_odds(log_odds, y, weight=weight))
+    assert rows_of_fit(weighted) == pytest.approx(100.0)
+    assert rows_of_fit(update(calibrator, log_odds, y)) == 400.0
+    clustered = rows_of_fit(update(calibrator, log_odds, y, clusters=day))
+    assert clustered < 300.0
+    # The same weight of all rows makes them no more.
+    alike = Predictions.from_log_odds(log_odds, y, weight=np.full(400, 3.0))
+    assert rows_of_fit(update(calibrator, alike)) == pytest.approx(400.0)
+    assert rows_of_fit(update(calibrator, alike, clusters=day)) == pytest.approx(clustered)
+
+
+def test_a_calibrator_without_a_fit_is_adapted_and_estimated():
+    calibrator = FocalCalibration.from_training(2.0, n_classes=3)
+    logits = np.random.default_rng(0).normal(0.0, 2.0, size=(2000, 3))
+    p = calibrator.predict_proba(logits)
+    found = estimate_performance(calibrator, logits)
+    assert found.accuracy.value == pytest.approx(p.max(axis=1).mean(), abs=5e-3)
+    _, result = calibrator.adapt(logits, shares_of_fit=[0.3, 0.3, 0.4])
+    assert result.evidence is not None
+    assert result.evidence.gain_by_chance > 0.0
+
+
+def test_weighted_rows_of_a_fit_are_known_by_as_many_as_their_weights_are_worth():
+    """The log-loss of 4,000 new rows after 30 fits on 2,000 rows of weights that are worth some hundred."""
+    covered = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        log_odds = 1.5 * rng.normal(size=6_000)
+        y = (rng.random(6_000) < 1 / (1 + np.exp(-log_odds))).astype(int)
+        weight = rng.lognormal(0.0, 2.0, 2_000)
+        calibrator = LogisticCalibration(input="log-odds").fit(log_odds[:2_000], y[:2_000], sample_weight=weight)
+        assert rows_of_fit(calibrator) == pytest.approx(weight.sum() ** 2 / (weight @ weight), rel=1e-5)
+        found = estimate_performance(calibrator, log_odds[2_000:], seed=seed).log_loss
+        p = calibrator.predict_proba(log_odds[2_000:])
+        covered += found.low <= -np.mean(np.log(p[np.arange(4_000), y[2_000:]])) <= found.high
+    assert covered >= 27
+    assert rows_of_fit(LogisticCalibration().fit(log_odds, y, sample_weight=np.full(6_000, 3.0))) == 6_000.0

@@ -301,9 +301,10 @@ def _seeds(cells: list[Cell]) -> Numbers:
 def _stops(refinement: dict[str, Any]) -> Numbers:
     found: Numbers = {}
     for cell, chosen in stops(refinement).items():
-        dataset, loss, _ = cell.split(", ")
+        dataset, loss, _, *recipe = cell.split(", ")
+        run = "/".join([dataset, loss, *map(_slug, recipe)])
         for stop in chosen:
-            name = f"{dataset}/{loss}/stop/{_slug(stop.rule)}"
+            name = f"{run}/stop/{_slug(stop.rule)}"
             found |= {f"{name}/epoch": str(stop.epoch), f"{name}/log-loss": f"{stop.log_loss:.3f}"}
     return found
 

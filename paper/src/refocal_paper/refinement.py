@@ -14,7 +14,7 @@ training is not in them, and neither is another draw of the rows that the recali
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from refocal.errors import FormatError
 from refocal.fitting.folds import folds
 from refocal.maps import log_softmax
 from refocal_paper.measure import find_cells
+from refocal_paper.recipe import Recipe
 from refocal_paper.table import Cell, group_cells, recipe_name, recipe_of
 
 FILE = "refinement.json"
@@ -211,13 +212,18 @@ def stops(refinement: dict[str, Any]) -> dict[str, list[Stop]]:
     """For each cell whose epochs were kept to the last: which one each rule of early stopping takes.
 
     The rules: the last epoch, that of least log-loss on the held-out images, and that of least refinement there.
+    Network and recipe are named where cells differ in these alone.
     """
-    by_cell: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_cell: dict[Recipe, list[dict[str, Any]]] = defaultdict(list)
     for row in refinement["epochs"]:
-        recipe = recipe_of(row)
-        by_cell[f"{recipe.dataset}, {recipe.loss}, seed {recipe.seed}"].append(row)
+        by_cell[recipe_of(row)].append(row)
+    short_names = {recipe: f"{recipe.dataset}, {recipe.loss}, seed {recipe.seed}" for recipe in by_cell}
+    uses = Counter(short_names.values())
     chosen = {}
-    for name, rows in by_cell.items():
+    for recipe, rows in by_cell.items():
+        name = short_names[recipe]
+        if uses[name] > 1:
+            name = f"{name}, {recipe.network}, {recipe_name(recipe)}"
         last = max(rows, key=lambda row: row["epoch"])
         if last["epoch"] != last["recipe"]["epochs"]:
             continue

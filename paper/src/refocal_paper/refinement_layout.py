@@ -86,7 +86,8 @@ def _changed(row: dict[str, Any]) -> str:
     recipe = recipe_of(row)
     network = "" if recipe.network == "resnet50" else f", {recipe.network}"
     reduction = ", mean loss" if recipe.reduction == "mean" else ""
-    return network + reduction
+    precision = ", float32" if recipe.precision == "float32" else ""
+    return network + reduction + precision
 
 
 def _split(split: dict[str, Any]) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
+from refocal.metrics.intervals import effective_rows
 from refocal.metrics.logistic_regression import fit_logistic
 
 BEFORE: CacheKey[dict[str, float]] = NamedKey("before")
@@ -71,12 +72,15 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     shares: list[float] = []
     means: dict[str, Any] | None = None
     dataset.cache.keep(BEFORE, dict(before))
-    counted = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
+    counted: dict[str, float] = {"n_skipped": dataset.n_skipped, "n_bad_parts": len(dataset.bad_parts)}
     # The shares of so many classes are kept in a report, for `Calibrator.adapt`.
     most_shares = 1_000
     if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
         rows = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
         counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
+        if dataset.weight is not None:
+            # What intervals of `Calibrator.adapt` and expected performance rest on.
+            counted["n_effective"] = float(f"{effective_rows(dataset.weight):.6g}")
         if dataset.n_classes <= most_shares:
             shares = [float(f"{share:.6g}") for share in rows / rows.sum()]
             means = mean_probabilities(fitted.chain, dataset)
@@ -98,7 +102,7 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
 
 
 def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
-    """The mean of the calibrated probabilities of each class over rows of the fit, and how many rows these are.
+    """The mean of the calibrated probabilities of each class over rows of the fit, and how many rows these are worth.
 
     Where a fit has no intercepts, or shrinks them, they are not the shares of the labels.
     """
@@ -122,7 +126,8 @@ def mean_probabilities(chain: Chain, block: Block) -> dict[str, Any] | None:
         p = to_numpy(probabilities_of(chain, logits[rows]))
         sums += weight[rows] @ p
         last_column[rows] = p[:, -1]
-    noted = {"n_rows": n_rows, "values": [float(f"{mean:.6g}") for mean in sums / weight.sum()]}
+    n_known = n_rows if block.weight is None else float(f"{effective_rows(weight):.6g}")
+    noted = {"n_rows": n_known, "values": [float(f"{mean:.6g}") for mean in sums / weight.sum()]}
     if block.n_classes == 2:
         noted["slope"] = float(f"{slope_of_labels(last_column, to_numpy(block.labels[::stride]), weight):.6g}")
     return noted

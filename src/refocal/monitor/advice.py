@@ -97,7 +97,7 @@ def _z(periods: list[Period], stream: str, *, independent: bool) -> float:
 
 def _dispersion(periods: list[Period], stream: str, *, independent: bool) -> float:
     """The variance of Σ_t r_t, by the scatter of periods, over that of independent rows: 1 at least."""
-    pairs = np.array([period.sums.get(stream, [0.0, 0.0]) for period in periods])
+    pairs = np.array([period.sums.get(stream, [0.0, 0.0])[:2] for period in periods])
     m = len(pairs)
     if m < 2 or independent:
         return 1.0
@@ -107,24 +107,20 @@ def _dispersion(periods: list[Period], stream: str, *, independent: bool) -> flo
 
 
 def _biases_elsewhere(periods: list[Period], level: float, *, independent: bool) -> dict[str, float]:
-    """Those of the streams beside the mean and the slope that are clearly off, all of them together (Bonferroni).
-
-    The rows of a group are not counted: where they are like the others, their number is to that of all rows as their
-    variance Σ p (1 - p) is to that of all.
-    """
+    """Those of the streams beside the mean and the slope that are clearly off, all of them together (Bonferroni)."""
     sums = reduce(added, [period.sums for period in periods])
     others = [name for name in sums if name not in (MEAN, SLOPE)]
     if not others:
         return {}
     level_of_one = 1.0 - (1.0 - level) / len(others)
     threshold = _threshold(level_of_one, len(periods), independent=independent)
-    n = sum(period.n for period in periods)
+    n_all = sum(period.n for period in periods)
     biases = {}
     for name in others:
         if abs(_z(periods, name, independent=independent)) > threshold:
-            residual, variance = sums[name]
-            share = 1.0 if name.startswith("class/") else min(variance / sums[MEAN][1], 1.0)
-            biases[name] = residual / (share * n)
+            # Of states that lack the number of rows, that of all rows is what the bias is at least.
+            n = sums[name][2] if len(sums[name]) == 3 else n_all
+            biases[name] = sums[name][0] / n
     return biases
 
 

@@ -113,20 +113,20 @@ class Stream:
         lists = ([*self.log_weight], [*self.s], [*self.v], [*self.begun])
         return Stream(*lists, self.n_entered, self.residual, self.information)
 
-    def scaled(self, share: float) -> Stream:
+    def scaled(self, log_share: float) -> Stream:
         """The same strategies with a part of the capital; nothing is kept back."""
-        log_weight = [weight + math.log(share) for weight in self.log_weight]
+        log_weight = [weight + log_share for weight in self.log_weight]
         return Stream(log_weight, self.s, self.v, self.begun, self.n_entered, self.residual, self.information)
 
-    def averaged(self, other: Stream) -> Stream:
-        """Half of the capital in the strategies of each: the mean of two e-processes is one."""
-        halves = [self.scaled(0.5), other.scaled(0.5)]
+    def averaged(self, other: Stream, log_shares: tuple[float, float]) -> Stream:
+        """Parts of the capital, of sum 1, in the strategies of each: a weighted mean of two e-processes is one."""
+        parts = [self.scaled(log_shares[0]), other.scaled(log_shares[1])]
         n_entered = max(self.n_entered, other.n_entered)
         made = Stream(
-            log_weight=[weight for half in halves for weight in half.log_weight],
-            s=[s for half in halves for s in half.s],
-            v=[v for half in halves for v in half.v],
-            begun=[begun + n_entered - half.n_entered for half in halves for begun in half.begun],
+            log_weight=[weight for part in parts for weight in part.log_weight],
+            s=[s for part in parts for s in part.s],
+            v=[v for part in parts for v in part.v],
+            begun=[begun + n_entered - part.n_entered for part in parts for begun in part.begun],
             n_entered=n_entered,
             residual=self.residual + other.residual,
             information=self.information + other.information,
@@ -239,12 +239,16 @@ class BatchTest:
         return named
 
     def averaged(self, other: BatchTest) -> BatchTest:
-        """The mean of two tests, stream by stream."""
-        names = dict.fromkeys([*self.streams, *other.streams])
+        """The mean of two tests: half of the capital of each, stream by stream."""
         streams = {}
-        for name in names:
-            both = [test.streams[name] for test in (self, other) if name in test.streams]
-            streams[name] = both[0].averaged(both[1]) if len(both) == 2 else both[0]
-        shares = [{name: test.log_share.get(name, -math.inf) for name in names} for test in (self, other)]
-        log_share = {name: float(np.logaddexp(shares[0][name], shares[1][name])) - math.log(2.0) for name in names}
+        log_share = {}
+        for name in dict.fromkeys([*self.streams, *other.streams]):
+            both = [test for test in (self, other) if name in test.streams]
+            log_total = float(np.logaddexp.reduce([test.log_share[name] for test in both]))
+            log_share[name] = log_total - math.log(2.0)
+            streams[name] = both[0].streams[name]
+            if len(both) == 2:
+                # Tests may have given a stream other shares: what it has won counts with those it was won with.
+                log_parts = (self.log_share[name] - log_total, other.log_share[name] - log_total)
+                streams[name] = self.streams[name].averaged(other.streams[name], log_parts)
         return BatchTest(streams, log_share)

@@ -1,9 +1,9 @@
 """The test of a monitor: the periods that have entered it, and the alarms that it raised.
 
-Recent periods are kept one by one, older ones together. A period enters the test once, when most of its labels are
-known, in the order in which that happens; labels of a period that come when another has entered count in its sums
-alone. So the evidence is that of a sequence of whole periods, however late and in whatever order labels come. Rows that
-are declared independent enter with the call that brings them.
+Recent periods are kept one by one, as are those that wait for their labels, older ones together. A period enters the
+test once, when most of its labels are known, in the order in which that happens; labels of a period that come when
+another has entered count in its sums alone. So the evidence is that of a sequence of whole periods, however late and in
+whatever order labels come. Rows that are declared independent enter with the call that brings them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class History:
     """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
 
     most_open: ClassVar[int] = 60
-    """The number of periods that are kept one by one."""
+    """The number of labelled periods that are kept one by one, besides those between them and after them that have no
+    labels yet: however late these come, their periods enter the test."""
 
     independent: bool = False
     periods: list[Period] = field(default_factory=list)
@@ -132,7 +133,7 @@ class History:
                     self.measure(part.rows)
             for part in together:
                 self._add(key, part.rows, waiting.get(key, 0), enough, alpha)
-        while len(self.periods) > self.most_open:
+        while self._is_full:
             self._close(alpha)
 
     def _add(self, key: Key, rows: Predictions, n_waiting: int, enough: float, alpha: float) -> None:
@@ -149,6 +150,11 @@ class History:
             return  # of long ago: it counts in the sums
         if known.n >= enough * (known.n + n_waiting):
             self._enter(known, len(rows), alpha)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether more periods are kept one by one than is meant."""
+        return sum(period.n > 0 for period in self.periods) > self.most_open
 
     def _kept(self, key: Key) -> Period | None:
         """A period that is kept one by one."""
@@ -230,7 +236,7 @@ class History:
             self._put(period)
         scales = (self.scale, other.scale)
         self.scale = ScoreScale(*(sum(getattr(scale, name) for scale in scales) for name in ("n", "total", "squares")))
-        if is_whole and len(self.periods) <= self.most_open:
+        if is_whole and not self._is_full:
             self._replay(alpha)
         else:
             self.test = other.test if is_new else own[0].averaged(other.test)
@@ -241,7 +247,7 @@ class History:
             self.path = (other.path if is_new else self.path)[-self.most_open :]
             if self.periods:
                 self._note(self.periods[-1].first, alpha)
-            while len(self.periods) > self.most_open:
+            while self._is_full:
                 self._close(alpha)
 
     def _replay(self, alpha: float) -> None:

@@ -25,8 +25,13 @@ N_BINS = 10
 MEAN = "mean/all rows"
 SLOPE = "shape/slope"
 
+NO_GROUP = ""
+"""The group of rows in none, whose batch had no such column while others had; no group is called so."""
+
 StreamSums = dict[str, list[float]]
-"""Σ g (y - p) and Σ g² p (1 - p), by the name of a stream: its family, a slash and its own."""
+"""Σ g (y - p), Σ g² p (1 - p) and the number of rows, by the name of a stream: its family, a slash and its own.
+
+States of versions before 1.0.0 lack the number of rows."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
             name = f"class/{rows.name_of(label)}"
             sums[name] = _weighted(np.ones(len(p)), is_class - p_class, p_class * (1.0 - p_class))
     for column, groups in rows.groups.items():
-        for group in np.unique(groups).tolist():
+        for group in np.setdiff1d(groups, [NO_GROUP]).tolist():
             is_member = (groups == group).astype(np.float64)
             sums[f"group/{column} = {group}"] = _weighted(is_member, residual, variance)
     return sums
@@ -108,16 +113,16 @@ def stream_in_words(name: str, residual: float) -> str:
 
 
 def _weighted(g: Vector, residual: Vector, variance: Vector) -> list[float]:
-    """Σ g r and Σ g² v."""
-    return [float(g @ residual), float((g * g) @ variance)]
+    """Σ g r, Σ g² v, and the number of rows with a weight."""
+    return [float(g @ residual), float((g * g) @ variance), float(np.count_nonzero(g))]
 
 
 def added(one: StreamSums, other: StreamSums) -> StreamSums:
-    """The sums of both."""
-    return {
-        name: np.add(one.get(name, [0.0, 0.0]), other.get(name, [0.0, 0.0])).tolist()
-        for name in dict.fromkeys([*one, *other])
-    }
+    """The sums of both; without the number of rows where one of them lacks it."""
+    both = {**one, **other}
+    for name in one.keys() & other.keys():
+        both[name] = [first + second for first, second in zip(one[name], other[name], strict=False)]
+    return both
 
 
 @dataclass(frozen=True)
@@ -226,8 +231,10 @@ class Period:
         """Refuse sums in a file that no rows can have."""
         if [len(values) for values in (self.rows, self.p, self.events)] != [N_BINS] * 3:
             raise FormatError(f"a period must have {N_BINS} bins.")
-        if len(self.ratios) not in (0, len(ALTERNATIVES)) or any(len(pair) != 2 for pair in self.sums.values()):
-            raise FormatError(f"a period must have {len(ALTERNATIVES)} ratios and two sums of each stream.")
+        if len(self.ratios) not in (0, len(ALTERNATIVES)) or any(
+            len(of_stream) not in (2, 3) for of_stream in self.sums.values()
+        ):
+            raise FormatError(f"a period must have {len(ALTERNATIVES)} ratios and three sums of each stream.")
         rows, p, events = np.array([self.rows, self.p, self.events])
         is_within = np.all([p, events] <= rows + 1e-6)
         if min(self.n, rows.min(), p.min(), events.min()) < 0 or rows.sum() != self.n or not is_within:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._files import replace_atomically
-from refocal._groups import MISSING, Groups, without_time_of_day
+from refocal._groups import Groups, without_time_of_day
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ShapeError, warn
 from refocal.io.arrays import open_arrays
+from refocal.monitor.period_sums import NO_GROUP
 from refocal.monitor.periods import Key
 from refocal.rows.keys import label_key
 
@@ -30,9 +31,14 @@ class Waiting(NamedTuple):
 
 
 def columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
-    """The groups of predictions that wait, by column."""
+    """The groups of predictions that wait, by column: those of batches without such a column are in none of its groups.
+
+    >>> batches = ({"region": "north"}, {})
+    >>> columns_of_groups([Waiting("May", 0.5, groups, counts=True) for groups in batches])
+    {'region': array(['north', ''], dtype='<U5')}
+    """
     names = dict.fromkeys(name for entry in waiting for name in entry.groups)
-    return {name: np.array([entry.groups.get(name, MISSING) for entry in waiting]) for name in names}
+    return {name: np.array([entry.groups.get(name, NO_GROUP) for entry in waiting]) for name in names}
 
 
 def id_text(value: Any) -> str:
@@ -129,7 +135,7 @@ def read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]
         raise FormatError(f"{file.name} must hold as many groups as ids.")
     made = {}
     for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
-        groups = {column: str(values[i]) for column, values in columns.items()}
+        groups = {column: str(values[i]) for column, values in columns.items() if values[i] != NO_GROUP}
         made[id_text(str(name))] = Waiting(key, p[i], groups, counts=bool(counts[i]))
     return made
 

@@ -27,6 +27,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import Arguments
 from refocal.shift.belief import softmax
+from refocal.shift.likelihood import effective_weight
 from refocal.shift.rows import (
     SMALLEST_LOG_P,
     check_changeable,
@@ -74,13 +75,16 @@ class Correction:
         scores = self.slope * log_p + self.intercept
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
-    def behind(self, calibrator: Calibrator, **notes: Any) -> Calibrator:
+    def behind(self, calibrator: Calibrator, n_rows: float | None = None, **notes: Any) -> Calibrator:
         """The calibrator with the correction behind its own steps, and notes in its report.
 
-        The shares that its probabilities stood for are no longer those; what they are now, notes may say.
+        The shares that its probabilities stood for are no longer those; what they are now, notes may say. `n_rows` is
+        how many independent rows the correction rests on, where it is known.
         """
         steps = (Temperature(1.0 / self.slope), Offset(self.intercept))
-        updated = {"slope": self.slope, "intercept": self.intercept.tolist()}
+        updated: dict[str, Any] = {"slope": self.slope, "intercept": self.intercept.tolist()}
+        if n_rows is not None:
+            updated["n_rows"] = n_rows
         made = followed_by(calibrator, steps, {"updated": updated, **notes})
         for name in {"class_shares", "mean_probabilities"} - notes.keys():
             made.fit_report_.pop(name, None)
@@ -125,18 +129,14 @@ def fit_correction(
         gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
         gradient = gradient - precision * (point - centre)
         information = information + np.diag(precision)
-        if intercept_only:
-            gradient[n_classes] = 0.0
-            information[n_classes, :n_classes] = 0.0
-            information[:n_classes, n_classes] = 0.0
-        step = np.linalg.solve(information, gradient)
+        step = _newton_step(gradient, information, float(point[n_classes]), keep_slope=intercept_only)
         # Twice the fall that the quadratic model promises.
         promised = float(step @ gradient)
         if promised < tolerance:
             break
         for _ in range(most_halvings):
             proposed = point + step
-            proposed[n_classes] = max(proposed[n_classes], LEAST_SLOPE)
+            proposed[n_classes] = max(float(proposed[n_classes]), LEAST_SLOPE)
             value = cost(proposed)
             if value <= present:
                 break
@@ -147,6 +147,19 @@ def fit_correction(
         present = value
     intercept = point[:n_classes]
     return Correction(float(point[n_classes]), intercept - intercept.mean())
+
+
+def _newton_step(gradient: Vector, information: Matrix, slope: float, *, keep_slope: bool = False) -> Vector:
+    """Newton's step of the intercepts and the slope, (C + 1,).
+
+    At its bound the slope stays as it is where the gradient asks for less: the intercepts are then best beside it.
+    """
+    step: Vector = np.zeros(len(gradient))
+    if keep_slope or (slope <= LEAST_SLOPE and gradient[-1] < 0.0):
+        step[:-1] = np.linalg.solve(information[:-1, :-1], gradient[:-1])
+    else:
+        step[:] = np.linalg.solve(information, gradient)
+    return step
 
 
 def log_likelihood_derivatives(x: Vector, log_p: Matrix, labels: Indices, weight: Vector) -> tuple[Vector, Matrix]:
@@ -245,16 +258,18 @@ def update(
     of_rows = checked.clusters if clusters is None else as_clusters(clusters, len(checked), function).numbers
     if of_rows is not None:
         weight = weight / design_effect(log_p, numbers, of_rows, weight)
+    # Weights of clusters have been divided by what their sums scatter by; those of single rows count as repetitions.
+    n_independent = min(float(weight.sum()), float(effective_weight(checked.weight, len(checked)).sum()))
     start = Correction.none(log_p.shape[1])
     correction = fit_correction(log_p, numbers, weight, start, prior, intercept_only=intercept_only)
     # The shares that the corrected probabilities stand for, for `adapt`, and what its prior has left of a slope.
     p = np.exp(correction.apply(log_p))
     shares = weight @ p / weight.sum()
     known = calibrator.fit_report_.get("mean_probabilities", {})
-    means = {**known, "n_rows": len(log_p), "values": shares.tolist()}
+    means = {**known, "n_rows": n_independent, "values": shares.tolist()}
     if len(shares) == 2 and not intercept_only:
         means["slope"] = slope_of_labels(p[:, 1], numbers, weight)
-    return correction.behind(calibrator, mean_probabilities=means)
+    return correction.behind(calibrator, n_independent, mean_probabilities=means)
 
 
 @dataclass
@@ -349,7 +364,8 @@ class OnlineUpdate:
         for _ in range(3):
             gradient, information = log_likelihood_derivatives(point, log_p, labels, weight)
             posterior = precision + information / effect
-            point = point + np.linalg.solve(posterior, gradient / effect - precision @ (point - mean))
+            gradient = gradient / effect - precision @ (point - mean)
+            point = point + _newton_step(gradient, posterior, point[n])
             point[n] = max(point[n], LEAST_SLOPE)
         self._mean = point
         self._precision = posterior

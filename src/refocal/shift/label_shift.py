@@ -171,6 +171,9 @@ def _gain_of_tilt(new: Vector, count_new: Vector, known: Vector, count_known: Ve
     tolerance = 1e-4
     # Standardised, a score counts as at most this: a tilt is not about a few rows.
     largest = 4.0
+    # New scores beyond all known ones have no steepest tilt. By this one the density of a standard deviation more is
+    # e²⁰ as large.
+    steepest = 20.0
     share = count_known / count_known.sum()
     centre = float(share @ known)
     spread = float(np.sqrt(share @ (known - centre) ** 2)) + 1e-9
@@ -190,6 +193,7 @@ def _gain_of_tilt(new: Vector, count_new: Vector, known: Vector, count_known: Ve
         # A floor for scores of one value.
         variance = float(tilted @ (z - mean) ** 2) + 1e-3
         step = (mean_new - mean) / variance
+        step = min(max(theta + step, -steepest), steepest) - theta
         if 0.5 * n_new * step * (mean_new - mean) < tolerance:
             break
         for _ in range(most_halvings):

@@ -23,7 +23,7 @@ from refocal.calibrators.class_order import named_classes
 from refocal.decide.costs import check_costs
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.shift.belief import replicate_parameters, softmax
-from refocal.shift.rows import log_probabilities, weight_of_unlabelled
+from refocal.shift.rows import log_probabilities, rows_of_fit, weight_of_unlabelled
 
 ASSUMES = (
     "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
@@ -48,7 +48,9 @@ class Performance:
     cost: Interval | None
     """Of the best actions, where costs were given."""
     confusion: tuple[tuple[float, ...], ...]
-    """The expected share of rows of each class (rows) that are predicted as each class (columns)."""
+    """The expected share of rows of each class (rows) that are predicted as each class (columns).
+
+    Its diagonal has the expected accuracy."""
     assumes: str = ASSUMES
     """What must hold for all of this."""
 
@@ -89,7 +91,7 @@ def estimate_performance(
     """
     check_number(level, "level", "estimate_performance", above=0.0, below=1.0)
     log_p = log_probabilities(calibrator, rows, "estimate_performance")
-    n_fit = float(calibrator.fit_report_.get("n_samples", 1_000))
+    n_fit = rows_of_fit(calibrator)
     weight = weight_of_unlabelled(rows, "estimate_performance")
     table = table_of_costs(costs, calibrator, "estimate_performance")
     return performance_of(log_p, n_fit, table, level, seed, weight=weight, excess=excess_of_slope(calibrator))
@@ -158,7 +160,7 @@ def performance_of(
         of_alternative = _expected(log_p, p, belief.alternative, share, predicted, table, action)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
-        confusion[:, k] = share[predicted == k] @ p[predicted == k]
+        confusion[:, k] = share[predicted == k] @ belief.mean[predicted == k]
 
     def interval(name: str) -> Interval:
         value = expectation[name]

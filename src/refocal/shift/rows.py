@@ -73,6 +73,23 @@ def weight_of_unlabelled(rows: Any, function: str) -> Vector | None:
     return rows.weight
 
 
+def rows_of_fit(calibrator: Calibrator) -> float:
+    """How many rows the calibrator is known by: those of its last update, if it had one, or else of its fit.
+
+    Weighted rows are as many as their weights are worth, (Σ w)² / Σ w²; those of a fit in blocks count one by one.
+
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.random.default_rng(0).normal(size=(300, 2))
+    >>> rows_of_fit(TemperatureScaling().fit(logits, np.arange(300) % 2))
+    300.0
+    """
+    # Of calibrators that no rows were fitted to, as those from numbers alone.
+    without_rows = 1_000.0
+    report = calibrator.fit_report_
+    n_updated = report.get("updated", {}).get("n_rows", 0.0)
+    return float(n_updated or report.get("n_effective", 0.0) or report.get("n_samples", 0) or without_rows)
+
+
 def check_plain(calibrator: Calibrator, function: str) -> None:
     """Refuse calibrators whose probabilities are not those of one chain for all rows."""
     has_chain = isinstance(getattr(calibrator, "chain_", None), Chain)

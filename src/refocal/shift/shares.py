@@ -35,7 +35,7 @@ from refocal.shift.likelihood import (
     share_evidence,
 )
 from refocal.shift.performance import Belief, Performance, excess_of_slope, performance_of, table_of_costs
-from refocal.shift.rows import check_changeable, followed_by, log_probabilities, weight_of_unlabelled
+from refocal.shift.rows import check_changeable, followed_by, log_probabilities, rows_of_fit, weight_of_unlabelled
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _adapt_to_known(
         log_p = log_probabilities(adapted, rows, request.function)
         n_rows = len(log_p)
         weight = weight_of_unlabelled(rows, request.function)
-        n_fit = _rows_of_fit(calibrator)
+        n_fit = rows_of_fit(calibrator)
         performance = performance_of(
             log_p, n_fit, request.costs, request.level, request.seed, weight=weight, excess=known.excess
         )
@@ -205,7 +205,7 @@ def _adapt_to_rows(
     log_p = log_probabilities(calibrator, rows, request.function)
     weight = effective_weight(weight_of_unlabelled(rows, request.function), len(log_p))
     p = np.exp(log_p)
-    n_fit = _rows_of_fit(calibrator)
+    n_fit = rows_of_fit(calibrator)
     likeliest = likely_shares(p, old, weight)
     evidence = share_evidence(p, old, likeliest, known.n_rows, weight)
     estimated = old + evidence.weight * (likeliest - old)
@@ -348,10 +348,6 @@ def _adapted(calibrator: Calibrator, known: _SharesOfFit, new: Vector) -> Calibr
     return followed_by(calibrator, (Offset(offset),), {"class_shares": shares, "mean_probabilities": means})
 
 
-def _rows_of_fit(calibrator: Calibrator) -> float:
-    return float(calibrator.fit_report_.get("n_samples", 1_000))
-
-
 @dataclass(frozen=True)
 class _SharesOfFit:
     """The shares π⁰ that the probabilities stand for, as a mean over so many rows."""
@@ -369,7 +365,7 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
     the rows of a class look like, up to a factor, with the shares that p itself has: an error of π⁰ alone is multiplied
     where classes overlap.
     """
-    n_fit = _rows_of_fit(calibrator)
+    n_fit = rows_of_fit(calibrator)
     n_classes = len(calibrator.classes_)
     means = calibrator.fit_report_.get("mean_probabilities", {})
     excess = excess_of_slope(calibrator)

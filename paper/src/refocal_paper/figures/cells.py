@@ -6,6 +6,7 @@ logits.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ def compute_refinement(runs: Path) -> Tables:
     trainings = []
     for row in refinement["cells"]:
         recipe = recipe_of(row)
-        usual = recipe.network == "resnet50" and recipe.reduction == "sum" and recipe.loss in LOSSES
+        usual = recipe == replace(recipe, network="resnet50", reduction="sum", precision="bfloat16")
+        usual = usual and recipe.loss in LOSSES
         if usual and recipe.seed == 1 and row["against_cross_entropy"] is not None:
             trainings.append((recipe.dataset, recipe.epochs, recipe.loss, *row["against_cross_entropy"]["log_loss"]))
     epochs = []

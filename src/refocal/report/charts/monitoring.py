@@ -35,7 +35,7 @@ def rates(history: Sequence[WindowSummary], probability: str, outcome: str) -> P
 
 
 def evidence(monitor: CalibrationMonitor) -> Plot:
-    """The logarithm of a monitor's e-value after each period, and where the alarm is raised."""
+    """The logarithm of a monitor's e-value after each period of the test, and where the alarm is raised."""
     e_values = monitor.evidence()
     alarm = math.log10(1.0 / monitor.alpha)
     smallest = 1e-3  # an e-value beyond either is shown as this

@@ -30,7 +30,7 @@ from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level
+from refocal.metrics.inputs import check_clusters, check_level
 from refocal.metrics.intervals import Interval, number_of
 from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
@@ -224,6 +224,7 @@ def find_segments(
     n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(as_column(y_true)))
     columns = as_features(features, n_given, function)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, both=False, clusters=clusters)
+    check_clusters(rows.clusters, function)
     if sample_weight is not None:  # rows of weight 0 have no say
         has_weight = np.ravel(as_column(sample_weight)) > 0.0
         columns = {name: column[has_weight] for name, column in columns.items()}

@@ -205,6 +205,17 @@ def test_clusters_that_cannot_be():
         evaluate(blocks([([[0.1, 0.2], [0.3, 0.1]], [0, 1], None, {"day": [1, 2]})], clusters="customer"), {})
 
 
+def test_a_single_cluster_is_refused_in_blocks_as_in_memory():
+    logits, labels, *_ = draw(200)
+    one = np.full(200, "a")
+    message = "'clusters' of evaluate must be of at least two different ones"
+    with pytest.raises(DataError, match=message):
+        evaluate(Predictions.from_logits(logits, labels, clusters=one), {})
+    parts = [(logits[i], labels[i], None, {"day": one[i]}) for i in (slice(0, 90), slice(90, 200))]
+    with pytest.raises(DataError, match=message):
+        evaluate(blocks(parts, clusters="day"), {})
+
+
 def test_a_split_keeps_clusters_whole():
     logits, labels, cluster, *_ = draw(500, 25)
     first, second = split(Predictions.from_logits(logits, labels).with_clusters(cluster), 0.4, seed=3)

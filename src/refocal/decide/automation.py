@@ -14,7 +14,7 @@ from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_varia
 from refocal.decide.costs import check_costs, class_names_of
 from refocal.metrics.bins import effective_size, outcome_weights
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import number_of, wilson
 
 __all__ = ["AutomationCurve", "automation_curve"]
@@ -73,6 +73,7 @@ def automation_curve(
     check_integer(n_points, "n_points", function)
     price = check_number(abstain, "abstain", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     table: Vector = 1.0 - np.eye(rows.n_classes)
     if costs is not None:
         table = check_costs(costs, rows.n_classes, function, class_names_of(y_true, probabilities))

@@ -13,7 +13,7 @@ from refocal.decide.actions import ABSTAIN, DecidedRows, decide_rows
 from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_abstain, check_costs, class_names_of, positive_action
 from refocal.decide.groups import GroupDecisions, decisions_by_group
-from refocal.metrics.inputs import check_level, mean, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, interval_of_share, number_of
 from refocal.rows import Predictions
 
@@ -75,6 +75,7 @@ def evaluate_decisions(
     function = "evaluate_decisions"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     class_names = class_names_of(y_true, probabilities)
     table = check_costs(costs, rows.n_classes, function, class_names)
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))

@@ -12,7 +12,7 @@ from refocal._validation import check_finite
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import effective_size, reached_from
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import number_of, wilson
 from refocal.rows import Predictions
 
@@ -65,6 +65,7 @@ def net_benefit_curve(
     function = "net_benefit_curve"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     if rows.n_classes != 2:
         expected = "the probability of class 1, or two columns"
         raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")

@@ -38,6 +38,7 @@ from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.inputs import check_clusters
 from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
@@ -55,6 +56,7 @@ def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) 
     try:
         rows.start(needs_classes=False)
         total = sum_rows(rows, methods)
+        check_clusters(None if total.terms.clusters is None else total.terms.clusters.keys, "evaluate")
         measured = _measure(rows, methods, total)
         in_bins = None if total.n_clusters is None else sum_clusters_in_bins(rows, methods, total)
     finally:

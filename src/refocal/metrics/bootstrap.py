@@ -17,7 +17,14 @@ from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.bins import bins_of
-from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_pair, read_probabilities
+from refocal.metrics.inputs import (
+    check_clusters,
+    check_level,
+    mean,
+    read_log_probabilities,
+    read_pair,
+    read_probabilities,
+)
 from refocal.metrics.intervals import Interval, MeanSummary, PairedDifference, Summary
 from refocal.metrics.inverted_error import InvertedError, noise_of_clusters
 from refocal.metrics.record import Metric
@@ -305,6 +312,7 @@ class _Given(NamedTuple):
         read = read_log_probabilities if record.takes_logs else read_probabilities
         more = {"clusters": self.clusters, "class_names": self.classes}
         rows = read(self.y_true, values, self.weight, self.function, self.ignored, **more)
+        check_clusters(rows.clusters, self.function)
         return _finite(record, rows, self.function, options)
 
 

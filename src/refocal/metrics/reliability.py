@@ -11,7 +11,7 @@ from refocal._arrays import Vector
 from refocal._validation import check_option
 from refocal.metrics.bins import Bins, bins_of, check_binning
 from refocal.metrics.influence import critical_value, variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import exact_ends, has_equal_weights, number_of, wilson
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
@@ -82,6 +82,7 @@ def reliability_curve(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     return curve_of(bins, level, unit_variances(rows, bins))
 
@@ -137,6 +138,7 @@ def reliability_band(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     band = confidence_band if kind == "confidence" else consistency_band
     low, high = band(bins, unit_variances(rows, bins), level, simultaneous=simultaneous)

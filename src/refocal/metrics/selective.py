@@ -25,7 +25,7 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import check_number
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.influence import critical_value, variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import Interval, number_of, positive_ends, share_ends, wilson
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.two_classes import integral_of_share, summary_of, sums_above
@@ -272,6 +272,7 @@ def risk_at_coverage(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
     place = int(np.searchsorted(curve.coverage, coverage - ROUNDING))
@@ -310,6 +311,7 @@ def coverage_at_risk(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
 

@@ -11,7 +11,7 @@ import numpy as np
 from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.metrics.inputs import check_level, mean, read
+from refocal.metrics.inputs import check_clusters, check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
@@ -109,6 +109,7 @@ def set_coverage(
         given_table = given_table[..., order]
     options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
     rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
+    check_clusters(rows.clusters, function)
     labels = rows.labels
     weight = rows.weight
     table = np.asarray(rows.values, dtype=np.float64)

@@ -388,3 +388,9 @@ def test_a_single_cluster_has_no_interval(function, call):
     with pytest.raises(DataError, match=f"'clusters' of {function} must be of at least two different ones"):
         call(y, p, ["a"] * 4)
     call(y, p, ["a", "a", "b", "b"])
+
+
+def test_a_single_row_says_nothing_about_a_ratio():
+    """Its interval is the whole range, as that of other metrics, not one that begins at NaN."""
+    found = rm.bootstrap_interval("observed_expected", [1], [0.3])
+    assert (found.low, found.high) == (0.0, np.inf)

@@ -406,11 +406,15 @@ class ShareSummary(InfluenceSummary):
         )
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """Wilson's interval."""
+        """Wilson's interval; one cluster alone says nothing about others: the share may be any."""
+        if self.n_clusters == 1:
+            return Interval(self.value, 0.0, 1.0, level, 0.5, 0.0, 0)
         return share_interval(self.value, self.size, level, self.n_clusters)
 
     def exact_interval(self, *, level: float) -> Interval:
         """The interval of `exact_ends`, for a level close to 1."""
+        if self.n_clusters == 1:
+            return self.interval(level=level)
         low, high = exact_ends(self.value, self.size, level, self.n_clusters)
         error = math.sqrt(self.value * (1.0 - self.value) / self.size)
         return Interval(self.value, min(float(low), self.value), max(float(high), self.value), level, error, 0.0, 0)

@@ -154,9 +154,6 @@ def _parts(
     for column, name, label, of_part in members:
         weight = None if rows.weight is None else rows.weight[of_part]
         clusters = None if rows.clusters is None else rows.clusters[of_part]
-        if clusters is not None and len(np.unique(clusters)) == 1:  # says nothing about others
-            coverage = Interval(mean(covered[of_part], weight), 0.0, 1.0, level_of_one, 0.5, 0.0, 0)
-        else:
-            coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
+        coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
         parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight), label))
     return parts

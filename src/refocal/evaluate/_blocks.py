@@ -251,7 +251,7 @@ def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector
     mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
     pairs = zip(mean_of_cluster, weight, strict=True)
     of_rate = np.array([variance_of_mean(of_bin, weight_of_bin) for of_bin, weight_of_bin in pairs])
-    return result._replace(summaries=summaries, units=UnitVariances(of_rate, weight.shape[1]))
+    return result._replace(summaries=summaries, units=UnitVariances(of_rate, (weight > 0.0).sum(axis=1)))
 
 
 def _details_of(sums: MethodSums, weight: float, level: float, level_of_curve: float) -> Details:

@@ -265,7 +265,7 @@ class Group(NamedTuple):
         if self.bias is None:
             return None
         of_rate = self.design_effect * bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)
-        return UnitVariances(of_rate, max(self.bias.n_clusters, 2))
+        return UnitVariances(of_rate, np.full(len(of_rate), max(self.bias.n_clusters, 2)))
 
 
 def measure_groups(groups: Sequence[Group], level_of_mean: float, seed: int) -> list[GroupRow]:

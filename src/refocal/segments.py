@@ -155,7 +155,7 @@ class FoundSegments:
     """The rows of the two halves."""
     level: float
     bias: list[FeatureBias]
-    """Numeric features, over the rows of both halves."""
+    """Numeric features, over the rows of both halves; without those of no range that says something."""
 
     def groups(self, features: Any) -> NDArray[np.str_]:
         """The first segment of each row, or "rest": groups that `GroupCalibration` can be fitted on."""
@@ -250,7 +250,8 @@ def segments_of(
             segments.append(segment)
             is_reported[members] = True
     segments.sort(key=lambda segment: -abs(segment.difference.value) / max(segment.difference.standard_error, 1e-12))
-    bias = [_feature_bias(rows, field.name, columns[field.name], level) for field in fields if field.is_number]
+    biases = [_feature_bias(rows, field.name, columns[field.name], level) for field in fields if field.is_number]
+    bias = [of_feature for of_feature in biases if of_feature.n]
     return FoundSegments(segments, len(proposed), len(to_search), len(to_test), level, bias)
 
 

@@ -119,7 +119,7 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in covariances:
-            measured[metric.name] = [_streamed_mean(metric, of_method) for of_method in total.methods]
+            measured[metric.name] = [_streamed_mean(metric, of_method, rows.n_classes) for of_method in total.methods]
         elif metric.streamed is not None:
             answers = [metric.streamed(of_method) for of_method in total.methods]
             values = [answer for answer in answers if answer is not None and not math.isnan(answer.value)]
@@ -143,25 +143,26 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     third_moments = total.third_moments()
     for name, covariance in covariances.items():
         metric = METRICS[name]
+        limits = metric.limits(rows.n_classes)
         influences_of_methods = _influences(covariance)
         for i, (value, influence) in enumerate(zip(measured[name], influences_of_methods, strict=True)):
             if metric.summary == BiasSummary.of:
                 summary: InfluenceSummary = _bias_summary(value.value, influence, total, i)
             elif metric.summary is None and metric.terms is not None:
-                summary = _summed_mean(value, influence, metric.range, total, i, third_moments[name])
+                summary = _summed_mean(value, influence, limits, total, i, third_moments[name])
             else:
-                summary = InfluenceSummary(value.value, influence, metric.range, value.form, _n_units(total))
+                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total))
             measured[name][i] = value._replace(summary=summary)
     return measured
 
 
-def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
+def _streamed_mean(metric: Metric, sums: BlockSums, n_classes: int) -> StreamedMetric:
     """A mean over rows with the form of its interval: a share has Wilson's, as in memory."""
     value = sums.means[metric.name]
     bins = sums.bins
     n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
     if metric.summary is None:
-        return StreamedMetric(value, form=partial(mean_ends, metric.range, n_rows))
+        return StreamedMetric(value, form=partial(mean_ends, metric.limits(n_classes), n_rows))
     return StreamedMetric(value, form=partial(share_ends, n_rows))
 
 

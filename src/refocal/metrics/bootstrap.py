@@ -180,7 +180,8 @@ class MetricRows(NamedTuple):
     def mean(self) -> MeanSummary:
         """The summary of a metric that is a mean of terms."""
         terms = np.zeros(0) if self.terms is None else self.terms
-        return MeanSummary(self.value, terms, self.rows.weight, self.rows.clusters, self.record.range)
+        limits = self.record.limits(self.rows.n_classes)
+        return MeanSummary(self.value, terms, self.rows.weight, self.rows.clusters, limits)
 
     def resampled(self, **options: Any) -> Evaluate:
         """The metric for many resamples of the rows."""
@@ -343,7 +344,7 @@ def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, optio
         for evaluate, of_metric in zip(evaluates, draws, strict=True):
             of_metric.append(evaluate(counts))
     return [
-        Resamples(metric.value, np.concatenate(of_metric), metric.record.range)
+        Resamples(metric.value, np.concatenate(of_metric), metric.record.limits(metric.rows.n_classes))
         for metric, of_metric in zip(measured, draws, strict=True)
     ]
 

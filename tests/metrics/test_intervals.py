@@ -422,3 +422,17 @@ def test_terms_that_are_equal_but_for_rounding_are_equal(value, dtype):
         interval = MeanSummary(some.mean(), some, None, None, (0.0, 1.0)).interval()
         ends = np.array([value * n_rows, value * n_rows + z2]) / (n_rows + z2)
         assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "average_precision"])
+def test_equal_weights_are_no_fewer_rows_by_rounding(metric):
+    """Of 3 rows that weigh 0.3 the sums round to 2.9999 rows, of which Student's t is that of 2."""
+    p = np.array([0.2, 0.5, 0.7, 0.6])
+    given = np.log(np.column_stack([1 - p, p])) if metric == "log_loss" else p
+    for kept in ([0, 1, 2], [0, 1, 2, 3]):
+        plain = rm.bootstrap_interval(metric, np.array([0, 1, 1, 1])[kept], given[kept])
+        for weight in (0.1, 0.3, 0.7):
+            found = rm.bootstrap_interval(
+                metric, np.array([0, 1, 1, 1])[kept], given[kept], sample_weight=[weight] * len(kept)
+            )
+            assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-6)

@@ -39,7 +39,7 @@ from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_clusters
-from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends
+from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends, whole_rows
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
@@ -199,7 +199,7 @@ def _summed_mean(
         n_clusters=total.n_clusters,
         place=place,
         third_moments=third_moments,
-        n_units=int(total.terms.n_rows) if total.n_clusters is None else total.n_clusters,
+        n_units=whole_rows(total.terms.n_rows) if total.n_clusters is None else total.n_clusters,
     )
 
 
@@ -209,7 +209,7 @@ def _n_units(total: Sums) -> int | None:
         return total.n_clusters
     if has_equal_weights(total.methods[0].bins):
         return None
-    return max(int(total.terms.n_rows), 2)
+    return max(whole_rows(total.terms.n_rows), 2)
 
 
 def _result(

@@ -286,3 +286,11 @@ def test_features_without_a_range_that_says_something_have_no_diagram(kind):
     found = evaluate(rows, {}, features={"empty": feature, "score": p}, n_resamples=10)
     assert [bias.feature for bias in found.segments.bias] == ["score"]
     assert "Over each numeric feature" in render(found)
+
+
+def test_a_segment_of_rare_events_says_two_numbers():
+    """Both were 0.1 % in one digit."""
+    difference = Interval(-0.0004, -0.0008, -0.0001, 0.95, 0.0002, 0.0, 0)
+    assert str(Segment([Condition("age", high=30.0)], 38_629, 0.0008, 0.0012, difference)) == (
+        "age < 30: predicted 0.08 %, occurred 0.12 %, 38,629 rows"
+    )

@@ -92,7 +92,7 @@ class Segment:
 
     >>> difference = Interval(-0.07, -0.1, -0.04, 0.995, 0.01, 0.0, 0)
     >>> str(Segment([Condition("age", high=25.0)], 1240, 0.12, 0.19, difference))
-    'age < 25: predicted 12.0 %, occurred 19.0 %, 1,240 rows'
+    'age < 25: predicted 12.00 %, occurred 19.00 %, 1,240 rows'
     """
 
     conditions: list[Condition]
@@ -107,7 +107,7 @@ class Segment:
         return " and ".join(str(condition) for condition in self.conditions)
 
     def __str__(self) -> str:
-        said = f"predicted {100 * self.predicted:.1f} %, occurred {100 * self.occurred:.1f} %"
+        said = f"predicted {100 * self.predicted:.2f} %, occurred {100 * self.occurred:.2f} %"
         return f"{self.name}: {said}, {self.n:,} rows"
 
 

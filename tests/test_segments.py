@@ -272,3 +272,25 @@ def test_features_of_any_table_and_masked_ones():
     known = rng.random(3000) < 0.7
     missing = find_segments(y, p, {"age": np.where(known, age, np.nan), "site": site})
     assert find_segments(y, p, {"age": np.ma.array(age, mask=~known), "site": site}).segments == missing.segments
+
+
+@pytest.mark.parametrize("kind", ["missing", "infinite", "clusters"])
+def test_features_without_a_range_that_says_something_have_no_diagram(kind):
+    """A column without a number, or of one cluster for each value, ended the report in a raw error."""
+    rng = np.random.default_rng(0)
+    p = rng.random(600)
+    day = np.arange(600) // 200
+    rows = Predictions.from_probabilities(p, (rng.random(600) < p).astype(int))
+    rows = rows.with_clusters(day) if kind == "clusters" else rows
+    feature = {"missing": np.full(600, np.nan), "infinite": np.full(600, np.inf), "clusters": 1.0 * day}[kind]
+    found = evaluate(rows, {}, features={"empty": feature, "score": p}, n_resamples=10)
+    assert [bias.feature for bias in found.segments.bias] == ["score"]
+    assert "Over each numeric feature" in render(found)
+
+
+def test_a_segment_of_rare_events_says_two_numbers():
+    """Both were 0.1 % in one digit."""
+    difference = Interval(-0.0004, -0.0008, -0.0001, 0.95, 0.0002, 0.0, 0)
+    assert str(Segment([Condition("age", high=30.0)], 38_629, 0.0008, 0.0012, difference)) == (
+        "age < 30: predicted 0.08 %, occurred 0.12 %, 38,629 rows"
+    )

@@ -31,7 +31,7 @@ from refocal.errors import DataError
 from refocal.maps import focal, log_softmax
 from refocal.maps.row import softmax_row
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_alone, check_level
+from refocal.metrics.inputs import check_alone, check_clusters, check_level
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, read_rows
@@ -186,9 +186,7 @@ def training_loss(
     # Rows of one cluster are drawn together.
     unit = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
     n_units = int(unit.max()) + 1
-    if rows.clusters is not None and n_units < 2:
-        expected = "of at least two different ones: a single cluster says nothing about others"
-        raise DataError("clusters", name, expected=expected, got="1")
+    check_clusters(rows.clusters, name)
     drawn = np.random.default_rng(seed).multinomial(n_units, np.full(n_units, 1.0 / n_units), size=n_resamples)
     counts = drawn[:, unit]
     replicates = _root(pull.moments(counts * (weight * of_class[rows.labels])))

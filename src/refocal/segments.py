@@ -30,7 +30,7 @@ from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level
+from refocal.metrics.inputs import check_clusters, check_level
 from refocal.metrics.intervals import Interval, number_of
 from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
@@ -92,7 +92,7 @@ class Segment:
 
     >>> difference = Interval(-0.07, -0.1, -0.04, 0.995, 0.01, 0.0, 0)
     >>> str(Segment([Condition("age", high=25.0)], 1240, 0.12, 0.19, difference))
-    'age < 25: predicted 12.0 %, occurred 19.0 %, 1,240 rows'
+    'age < 25: predicted 12.00 %, occurred 19.00 %, 1,240 rows'
     """
 
     conditions: list[Condition]
@@ -107,7 +107,7 @@ class Segment:
         return " and ".join(str(condition) for condition in self.conditions)
 
     def __str__(self) -> str:
-        said = f"predicted {100 * self.predicted:.1f} %, occurred {100 * self.occurred:.1f} %"
+        said = f"predicted {100 * self.predicted:.2f} %, occurred {100 * self.occurred:.2f} %"
         return f"{self.name}: {said}, {self.n:,} rows"
 
 
@@ -155,7 +155,7 @@ class FoundSegments:
     """The rows of the two halves."""
     level: float
     bias: list[FeatureBias]
-    """Numeric features, over the rows of both halves."""
+    """Numeric features, over the rows of both halves; without those of no range that says something."""
 
     def groups(self, features: Any) -> NDArray[np.str_]:
         """The first segment of each row, or "rest": groups that `GroupCalibration` can be fitted on."""
@@ -224,6 +224,7 @@ def find_segments(
     n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(as_column(y_true)))
     columns = as_features(features, n_given, function)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, both=False, clusters=clusters)
+    check_clusters(rows.clusters, function)
     if sample_weight is not None:  # rows of weight 0 have no say
         has_weight = np.ravel(as_column(sample_weight)) > 0.0
         columns = {name: column[has_weight] for name, column in columns.items()}
@@ -249,7 +250,8 @@ def segments_of(
             segments.append(segment)
             is_reported[members] = True
     segments.sort(key=lambda segment: -abs(segment.difference.value) / max(segment.difference.standard_error, 1e-12))
-    bias = [_feature_bias(rows, field.name, columns[field.name], level) for field in fields if field.is_number]
+    biases = [_feature_bias(rows, field.name, columns[field.name], level) for field in fields if field.is_number]
+    bias = [of_feature for of_feature in biases if of_feature.n]
     return FoundSegments(segments, len(proposed), len(to_search), len(to_test), level, bias)
 
 

@@ -23,7 +23,7 @@ def test_a_mean_of_ones_own_between_0_and_1_has_the_interval_of_memory():
     bins = SimpleNamespace(weight=np.full(1, 4.0), squared_weight=np.full(1, 4.0))
     sums = SimpleNamespace(means={"mean_error": terms.mean()}, bins=bins)
 
-    streamed = _streamed_mean(mean_error, sums)
+    streamed = _streamed_mean(mean_error, sums, 2)
     low, high = streamed.form(terms.mean(), variance, 0.95, None)
 
     in_memory = MeanSummary(terms.mean(), terms, None, None, (0.0, 1.0)).interval()
@@ -34,7 +34,7 @@ def test_a_mean_of_ones_own_with_a_sign_has_the_interval_of_memory():
     signed = Metric("excess", lambda y, p: 0.0, "excess", terms=lambda rows: rows.labels, range=(-1.0, 1.0))
     terms = np.array([0.1, -0.2, 0.05, 0.3])
     bins = SimpleNamespace(weight=np.full(1, 4.0), squared_weight=np.full(1, 4.0))
-    streamed = _streamed_mean(signed, SimpleNamespace(means={"excess": terms.mean()}, bins=bins))
+    streamed = _streamed_mean(signed, SimpleNamespace(means={"excess": terms.mean()}, bins=bins), 2)
     for values in (terms, np.full(4, 0.1)):  # of equal terms others may be anywhere within the limits
         low, high = streamed.form(values.mean(), values.var(ddof=1) / 4, 0.95, None)
         in_memory = MeanSummary(values.mean(), values, None, None, (-1.0, 1.0)).interval()

@@ -94,6 +94,25 @@ def test_blocks_have_the_intervals_of_memory(n_classes):
     assert in_memory.run["clusters"] == in_blocks.run["clusters"] == "60"
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_squared_errors_of_clusters_of_unequal_sizes_are_those_of_memory_in_blocks(is_weighted):
+    logits, labels, _, _, weight = draw(n_classes=3)
+    cluster = np.repeat(np.arange(48), [1, 49] * 24)
+    logits = 2.5 * logits  # overconfident
+    fitted = TemperatureScaling().fit(logits, labels)
+    rows = Predictions.from_logits(logits, labels, weight=weight if is_weighted else None)
+    in_memory = evaluate(rows, {"ts": fitted}, clusters=cluster, n_resamples=10)
+    cut = np.array_split(np.random.default_rng(1).permutation(len(labels)), 3)
+    of_rows = weight if is_weighted else np.ones(len(labels))
+    parts = [(logits[i], labels[i], of_rows[i], {"cluster": cluster[i].astype(str)}) for i in cut]
+    in_blocks = evaluate(blocks(parts, clusters="cluster"), {"ts": fitted})
+    exact, found = (each["none"].measures["squared_ece"].standard_error for each in (in_memory, in_blocks))
+    assert found == pytest.approx(exact, rel=1e-3)
+    exact, found = (each["ts"].against_none["squared_ece"] for each in (in_memory, in_blocks))
+    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), rel=1e-3)
+    assert found.p_value == pytest.approx(exact.p_value, rel=0.05)
+
+
 def test_every_row_a_cluster_of_its_own_changes_little():
     logits, labels, *_ = draw(4000)
     rows = Predictions.from_logits(logits, labels)
@@ -184,6 +203,17 @@ def test_clusters_that_cannot_be():
         evaluate(blocks([([[0.1, 0.2]], [0])]), {}, clusters=[1])
     with pytest.raises(DataError, match="a column 'customer'"):
         evaluate(blocks([([[0.1, 0.2], [0.3, 0.1]], [0, 1], None, {"day": [1, 2]})], clusters="customer"), {})
+
+
+def test_a_single_cluster_is_refused_in_blocks_as_in_memory():
+    logits, labels, *_ = draw(200)
+    one = np.full(200, "a")
+    message = "'clusters' of evaluate must be of at least two different ones"
+    with pytest.raises(DataError, match=message):
+        evaluate(Predictions.from_logits(logits, labels, clusters=one), {})
+    parts = [(logits[i], labels[i], None, {"day": one[i]}) for i in (slice(0, 90), slice(90, 200))]
+    with pytest.raises(DataError, match=message):
+        evaluate(blocks(parts, clusters="day"), {})
 
 
 def test_a_split_keeps_clusters_whole():

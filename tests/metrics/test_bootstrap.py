@@ -8,6 +8,8 @@ from scipy import stats
 
 import refocal.metrics as rm
 from refocal.errors import DataError, InputError, InputWarning, ParameterError
+from refocal.evaluate import evaluate
+from refocal.io import blocks
 from refocal.metrics import resampling
 from refocal.metrics.bootstrap import MetricRows
 from refocal.metrics.inputs import read_log_probabilities, read_probabilities
@@ -309,3 +311,17 @@ def test_resamples_refuse_intervals_that_they_do_not_have():
         some.interval(level=95)
     with pytest.raises(InputError, match=r"'other' of Resamples.minus must be of 50 resamples"):
         some.minus(rm.resample("brier_score", y, p, n_resamples=40))
+
+
+def test_the_brier_score_of_two_classes_is_at_most_1():
+    """Of more it may be 2: an interval of two must not reach there, nor be as wide where all rows are alike."""
+    p = np.array([0.9, 0.3, 0.8, 0.05])
+    assert rm.bootstrap_interval("brier_score", [0, 1, 0, 1], p).high == 1.0
+    sure = rm.bootstrap_interval("brier_score", [1] * 20, [1.0] * 20)
+    z2 = 1.959964**2
+    assert sure.high == pytest.approx(z2 / (20 + z2), rel=1e-6)  # Wilson's of no mistake in 20
+    three = np.eye(3)[[0] * 20]
+    assert rm.bootstrap_interval("brier_score", [0] * 20, three).high == pytest.approx(2 * z2 / (20 + z2), rel=1e-6)
+    logits = np.log(np.column_stack([1 - p, p]))
+    for rows in (Predictions.from_logits(logits, [0, 1, 0, 1]), blocks([(logits, [0, 1, 0, 1])])):
+        assert evaluate(rows, {}).before.measures["brier_score"].high == 1.0

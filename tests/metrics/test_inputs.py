@@ -13,11 +13,13 @@ import polars as pl
 import pytest
 import torch
 
+import refocal.decide as rd
 import refocal.metrics as rm
 from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.metrics.inputs import SUM_TOLERANCE
+from refocal.segments import find_segments
 
 pytestmark = [pytest.mark.core, pytest.mark.numerics]
 
@@ -354,3 +356,41 @@ def test_what_is_no_table_of_sets_is_refused():
             rm.set_coverage([0, 1], sets)
     with pytest.raises(LabelError, match="The 'y_true' of set_coverage must be labels"):
         rm.set_coverage(Predictions.from_logits(3.0 * np.eye(2), [0, 1]), np.ones((2, 2)))
+
+
+SETS = [[True, False], [True, True], [False, True], [True, True]]
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("bootstrap_interval", lambda y, p, c: rm.bootstrap_interval("accuracy", y, p, clusters=c)),
+        ("bootstrap_interval", lambda y, p, c: rm.bootstrap_interval("roc_auc", y, p, clusters=c)),
+        ("paired_bootstrap", lambda y, p, c: rm.paired_bootstrap("brier_score", y, p, p**2, clusters=c)),
+        ("squared_ece_difference", lambda y, p, c: rm.squared_ece_difference(y, p, p**2, clusters=c)),
+        ("mean_bias_interval", lambda y, p, c: rm.mean_bias_interval(y, p, clusters=c)),
+        ("flexible_curve", lambda y, p, c: rm.flexible_curve(y, p, clusters=c)),
+        ("reliability_curve", lambda y, p, c: rm.reliability_curve(y, p, clusters=c)),
+        ("reliability_band", lambda y, p, c: rm.reliability_band(y, p, clusters=c)),
+        ("risk_at_coverage", lambda y, p, c: rm.risk_at_coverage(y, p, coverage=0.5, clusters=c)),
+        ("coverage_at_risk", lambda y, p, c: rm.coverage_at_risk(y, p, risk=0.5, clusters=c)),
+        ("set_coverage", lambda y, p, c: rm.set_coverage(y, SETS, clusters=c)),
+        ("evaluate_decisions", lambda y, p, c: rd.evaluate_decisions(y, p, [[0, 1], [1, 0]], clusters=c)),
+        ("automation_curve", lambda y, p, c: rd.automation_curve(y, p, clusters=c)),
+        ("net_benefit_curve", lambda y, p, c: rd.net_benefit_curve(y, p, clusters=c)),
+        ("predictive_values", lambda y, p, c: rd.predictive_values(y, p, threshold=0.5, clusters=c)),
+        ("find_segments", lambda y, p, c: find_segments(y, p, {"age": [1, 2, 3, 4]}, clusters=c)),
+    ],
+)
+def test_a_single_cluster_has_no_interval(function, call):
+    y = np.array([0, 1, 1, 0])
+    p = np.array([0.2, 0.4, 0.8, 0.6])
+    with pytest.raises(DataError, match=f"'clusters' of {function} must be of at least two different ones"):
+        call(y, p, ["a"] * 4)
+    call(y, p, ["a", "a", "b", "b"])
+
+
+def test_a_single_row_says_nothing_about_a_ratio():
+    """Its interval is the whole range, as that of other metrics, not one that begins at NaN."""
+    found = rm.bootstrap_interval("observed_expected", [1], [0.3])
+    assert (found.low, found.high) == (0.0, np.inf)

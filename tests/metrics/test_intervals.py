@@ -52,23 +52,26 @@ def test_squared_error_is_a_sum_over_pairs(weighted):
     assert rm.squared_ece(y, p, n_bins=5, sample_weight=given) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("is_noise", [True, False], ids=["noise", "overconfident"])
-def test_standard_error_of_a_difference_by_a_loop_over_pairs(is_noise):
+def test_standard_error_of_a_difference_by_a_loop_over_pairs(is_noise, weighted):
     """Where noise is most of it, half of the jackknife is the least that is returned; otherwise pairs are taken off."""
     y, p = draw(0, n=60)
     q = np.random.default_rng(3).permutation(p) ** 0.5 if is_noise else p**6
-    first, second = (pairs_by_loop(y, each, np.ones(60), 5) for each in (p, q))
+    weight = np.random.default_rng(1).uniform(0.5, 1.5, 60) if weighted else np.ones(60)
+    first, second = (pairs_by_loop(y, each, weight, 5) for each in (p, q))
     apart = {pair: first.get(pair, 0.0) - second.get(pair, 0.0) for pair in {*first, *second}}
     of_row = np.zeros(60)
     for (i, _), value in apart.items():
         of_row[i] += value
-    jackknife = 4 * np.sum((of_row - of_row.mean()) ** 2)
+    jackknife = 4 * np.sum((of_row - weight / weight.sum() * of_row.sum()) ** 2)
     without_pairs = jackknife - 2 * sum(value**2 for value in apart.values())
     assert bool(without_pairs < jackknife / 2) is is_noise
     expected = max(without_pairs, jackknife / 2) ** 0.5
-    found = [gap_squares(read_probabilities(y, each, None, "test"), 5) for each in (p, q)]
+    given = weight if weighted else None
+    found = [gap_squares(read_probabilities(y, each, given, "test"), 5) for each in (p, q)]
     assert standard_error(*found) == pytest.approx(expected, rel=1e-9)
-    difference = rm.squared_ece_difference(y, p, q, n_bins=5)
+    difference = rm.squared_ece_difference(y, p, q, n_bins=5, sample_weight=given)
     assert difference.difference == pytest.approx(sum(apart.values()), abs=1e-12)
     assert (difference.high - difference.low) / 2 == pytest.approx(1.959964 * expected, rel=1e-6)
     assert difference.n_resamples == 0  # nothing is resampled
@@ -419,3 +422,17 @@ def test_terms_that_are_equal_but_for_rounding_are_equal(value, dtype):
         interval = MeanSummary(some.mean(), some, None, None, (0.0, 1.0)).interval()
         ends = np.array([value * n_rows, value * n_rows + z2]) / (n_rows + z2)
         assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "average_precision"])
+def test_equal_weights_are_no_fewer_rows_by_rounding(metric):
+    """Of 3 rows that weigh 0.3 the sums round to 2.9999 rows, of which Student's t is that of 2."""
+    p = np.array([0.2, 0.5, 0.7, 0.6])
+    given = np.log(np.column_stack([1 - p, p])) if metric == "log_loss" else p
+    for kept in ([0, 1, 2], [0, 1, 2, 3]):
+        plain = rm.bootstrap_interval(metric, np.array([0, 1, 1, 1])[kept], given[kept])
+        for weight in (0.1, 0.3, 0.7):
+            found = rm.bootstrap_interval(
+                metric, np.array([0, 1, 1, 1])[kept], given[kept], sample_weight=[weight] * len(kept)
+            )
+            assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-6)

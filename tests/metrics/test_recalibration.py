@@ -14,6 +14,7 @@ from refocal.errors import DataError, LabelError, ShapeError
 from refocal.metrics import (
     METRICS,
     bootstrap_interval,
+    by_label,
     calibration_intercept,
     calibration_slope,
     flexible_curve,
@@ -229,3 +230,19 @@ def test_separated_rows_have_no_slope_but_the_rest_of_the_summary():
     ratio, intercept = (summary.interval() for summary in summarise(measured[:2], 10, 0))
     assert ratio.low < 1 < ratio.high
     assert intercept.low < 0 < intercept.high
+
+
+@pytest.mark.parametrize("metric", ["calibration_slope", "integrated_calibration_index", "observed_expected"])
+def test_a_label_that_does_not_define_a_metric_has_none(metric):
+    """Others have theirs, as where a label has one class alone; wrong probabilities are errors nonetheless."""
+    rng = np.random.default_rng(0)
+    p = rng.random((60, 3))
+    y = (rng.random((60, 3)) < p).astype(int)
+    y[:, 1] = p[:, 1] > 0.5
+    if metric == "observed_expected":
+        p[:, 1] = 0.0
+    found = by_label(metric, y, p)
+    assert np.isnan(found.labels).tolist() == [False, True, False]
+    assert found.mean == pytest.approx(np.nanmean(found.labels))
+    with pytest.raises(DataError, match="must be at most 1"):
+        by_label(metric, y, p + 1.0)

@@ -12,9 +12,8 @@ from refocal._validation import check_integer, check_number
 from refocal.decide.actions import decide_rows
 from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_costs, class_names_of
-from refocal.metrics.bins import effective_size, outcome_weights
-from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.decide.groups import share_of_rows
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import number_of, wilson
 
 __all__ = ["AutomationCurve", "automation_curve"]
@@ -73,6 +72,7 @@ def automation_curve(
     check_integer(n_points, "n_points", function)
     price = check_number(abstain, "abstain", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     table: Vector = 1.0 - np.eye(rows.n_classes)
     if costs is not None:
         table = check_costs(costs, rows.n_classes, function, class_names_of(y_true, probabilities))
@@ -91,38 +91,20 @@ def automation_curve(
         return np.asarray(np.cumsum(terms[..., order], axis=-1)[..., last])
 
     automated = up_to_points(weight)
-    mistakes = up_to_points(weight * decided.is_wrong)
     squared_weight = up_to_points(weight**2)
-    squared_mistakes = up_to_points(weight**2 * decided.is_wrong)
-    errors = mistakes / automated
-    # Every point is a group of its own: the last axis has one entry.
-    of_mistakes, of_others = outcome_weights(
-        weight=automated[:, None],
-        correct=mistakes[:, None],
-        squared_weight=squared_weight[:, None],
-        squared_correct=squared_mistakes[:, None],
-    )
-    sizes = effective_size(errors, automated, of_mistakes[:, 0], of_others[:, 0])
+    errors = up_to_points(weight * decided.is_wrong) / automated
     n_units = number_of(rows.clusters, rows.weight)
+    if n_units is None:
+        error_low, error_high = wilson(errors, automated**2 / squared_weight, level)
+    else:
+        of_points = [share_of_rows(rows, order[: end + 1], decided.is_wrong[order[: end + 1]], level) for end in last]
+        error_low, error_high = np.array([(each.low, each.high) for each in of_points if each is not None]).T
     excess: Vector | float = 0.0
-    variance: Vector | None = None
     if rows.clusters is not None:
         is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
         for point, end in enumerate(last):
             is_automated[point, order[: end + 1]] = True
         excess = excess_variance(np.where(is_automated, decided.cost, price), rows)
-        # The influence of a row on the error among automated rows.
-        influence = is_automated * (decided.is_wrong - errors[:, None]) * (weight.sum() / automated)[:, None]
-        variance = variance_of_mean(influence, rows.weight, rows.clusters)
-    elif n_units is not None:
-        # By the jackknife: a row of a large weight moves the error of the rows that it is among more than w² says.
-        points = [order[: end + 1] for end in last]
-        variance = np.array([variance_of_mean(decided.is_wrong[point], weight[point]) for point in points])
-    if variance is not None:
-        own_variance = errors * (1.0 - errors)
-        of_units = np.divide(own_variance, variance, out=sizes.copy(), where=own_variance * variance > 0.0)
-        sizes = np.minimum(sizes, of_units)
-    error_low, error_high = wilson(errors, sizes, level, n_units)
     sums = [up_to_points(moments) for moments in cost_moments(rows, decided, table)]
     # The rows that are left undecided cost the same.
     undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])

@@ -12,8 +12,8 @@ from refocal._groups import as_groups
 from refocal.decide.actions import ABSTAIN, DecidedRows, decide_rows
 from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_abstain, check_costs, class_names_of, positive_action
-from refocal.decide.groups import GroupDecisions, decisions_by_group
-from refocal.metrics.inputs import check_level, mean, read_probabilities
+from refocal.decide.groups import GroupDecisions, decisions_by_group, share_of_rows
+from refocal.metrics.inputs import check_clusters, check_level, mean, read_probabilities
 from refocal.metrics.intervals import Interval, interval_of_share, number_of
 from refocal.rows import Predictions
 
@@ -75,6 +75,7 @@ def evaluate_decisions(
     function = "evaluate_decisions"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     class_names = class_names_of(y_true, probabilities)
     table = check_costs(costs, rows.n_classes, function, class_names)
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
@@ -105,16 +106,11 @@ def evaluate_decisions(
         fixed_costs[ABSTAIN] = mean(price, rows.weight)
     best = min(fixed_costs, key=fixed_costs.__getitem__)
     automated = decided.action != ABSTAIN
-    error = None
-    if rows.weights[automated].any():
-        automated_weight = None if rows.weight is None else rows.weight[automated]
-        automated_clusters = None if rows.clusters is None else rows.clusters[automated]
-        error = interval_of_share(decided.is_wrong[automated], automated_weight, level, automated_clusters)
     return DecisionReport(
         cost=_cost_of_rows(rows, decided, table, weights_at_ends, level),
         expected_cost=mean(decided.expected_cost, rows.weight),
         automated=interval_of_share(automated, rows.weight, level, rows.clusters),
-        error=error,
+        error=share_of_rows(rows, np.flatnonzero(automated), decided.is_wrong[automated], level),
         fixed_action=best,
         fixed_cost=fixed_costs[best],
         groups=decisions_by_group(

@@ -9,7 +9,6 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices
 from refocal._groups import Groups
-from refocal.metrics.inputs import mean
 from refocal.metrics.intervals import Interval, ShareSummary
 from refocal.rows import Predictions
 
@@ -107,28 +106,17 @@ def decisions_by_group(
 
 
 def share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
-    """The share of an event among some of the rows; None where there are none, anything where they are one cluster."""
-    share = _share(rows, members, event)
-    return share.interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)
+    """The share of an event among some of the rows; None where there are none."""
+    return _share(rows, members, event).interval(level=level) if len(members) else None
 
 
 def exact_share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
     """The same for a level close to 1, of intervals that hold together."""
-    share = _share(rows, members, event)
-    return share.exact_interval(level=level) if isinstance(share, ShareSummary) else _unknown(share, level)
+    return _share(rows, members, event).exact_interval(level=level) if len(members) else None
 
 
-def _share(rows: Predictions, members: Indices, event: Flags) -> ShareSummary | float | None:
-    """The share of an event among some of the rows; its value alone where they are one cluster, None of no rows."""
-    if not len(members):
-        return None
+def _share(rows: Predictions, members: Indices, event: Flags) -> ShareSummary:
+    """The share of an event among some of the rows."""
     weight = None if rows.weight is None else rows.weight[members]
     clusters = None if rows.clusters is None else rows.clusters[members]
-    if clusters is not None and len(np.unique(clusters)) == 1:
-        return mean(event.astype(np.float64), weight)
     return ShareSummary.of(event, weight, clusters)
-
-
-def _unknown(value: float | None, level: float) -> Interval | None:
-    """One cluster says nothing about others: a share may be any."""
-    return None if value is None else Interval(value, 0.0, 1.0, level, 0.5, 0.0, 0)

@@ -12,7 +12,7 @@ from refocal._validation import check_finite
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import effective_size, reached_from
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import number_of, wilson
 from refocal.rows import Predictions
 
@@ -65,6 +65,7 @@ def net_benefit_curve(
     function = "net_benefit_curve"
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     if rows.n_classes != 2:
         expected = "the probability of class 1, or two columns"
         raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
@@ -117,14 +118,28 @@ def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share
     rest_weight = np.maximum(total - reached_weight, 0.0)
     weight_of_others = (np.maximum(all_squares - squared_weight, 0.0) + mean_weight**2) / (rest_weight + mean_weight)
     size = effective_size(share, total, weight_of_reached, weight_of_others)
-    n_clusters = None
+    n_units = number_of(rows.clusters, rows.weight)
+    if n_units is not None:
+        own_variance = share * (1.0 - share)
+        variance = _variance_of_units(thresholds, rows, is_class, share)
+        size = np.minimum(size, np.divide(own_variance, variance, out=size.copy(), where=own_variance * variance > 0.0))
+    return ShareEnds(*wilson(share, size, level, n_units))
+
+
+def _variance_of_units(thresholds: Vector, rows: Predictions, is_class: Flags, share: Vector) -> Vector:
+    """The jackknife's variance of such shares (`refocal.metrics.influence`), by clusters or by rows of unequal weights.
+
+    Of rows it is (n - 1) / n Σ (w / (W - w))² (x - share)², whose sums are those of two kinds of rows.
+    """
+    p, _ = rows.event(1)
     if rows.clusters is not None:
         happens = is_class & (p >= reached_from(thresholds)[:, None])
-        variance = variance_of_mean(happens.astype(np.float64), rows.weight, rows.clusters)
-        own_variance = share * (1.0 - share)
-        size = np.minimum(size, np.divide(own_variance, variance, out=size.copy(), where=own_variance * variance > 0.0))
-        n_clusters = number_of(rows.clusters)
-    return ShareEnds(*wilson(share, size, level, n_clusters))
+        return np.asarray(variance_of_mean(happens.astype(np.float64), rows.weight, rows.clusters))
+    weight = rows.weights
+    squares = np.square(weight / (weight.sum() - weight))
+    (reached,) = at_or_above(thresholds, p, squares * is_class)
+    of_rows = reached * np.square(1.0 - share) + (squares.sum() - reached) * np.square(share)
+    return np.asarray((1.0 - 1.0 / len(weight)) * of_rows)
 
 
 def _ends_of_benefit(

@@ -13,7 +13,7 @@ from refocal._validation import check_number
 from refocal.decide.groups import share_of_rows
 from refocal.metrics.bins import reached_from
 from refocal.metrics.influence import critical_value
-from refocal.metrics.inputs import check_level, mean
+from refocal.metrics.inputs import check_clusters, check_level, mean
 from refocal.metrics.intervals import Interval
 from refocal.metrics.two_classes import read_two_classes
 
@@ -45,6 +45,7 @@ def predictive_values(
     if prevalence is not None:
         check_number(prevalence, "prevalence", function, above=0.0, below=1.0)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, clusters=clusters)
+    check_clusters(rows.clusters, function)
     p, happened = rows.event(1)
     acts = p >= reached_from(np.array([threshold]))[0]
 

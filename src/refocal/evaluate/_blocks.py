@@ -38,7 +38,8 @@ from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest
 from refocal.metrics import METRICS
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends
+from refocal.metrics.inputs import check_clusters
+from refocal.metrics.intervals import InfluenceSummary, SummedMean, has_equal_weights, mean_ends, share_ends, whole_rows
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import UnitVariances
@@ -55,6 +56,7 @@ def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) 
     try:
         rows.start(needs_classes=False)
         total = sum_rows(rows, methods)
+        check_clusters(None if total.terms.clusters is None else total.terms.clusters.keys, "evaluate")
         measured = _measure(rows, methods, total)
         in_bins = None if total.n_clusters is None else sum_clusters_in_bins(rows, methods, total)
     finally:
@@ -117,7 +119,7 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     influences: list[MetricInfluences] = []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in covariances:
-            measured[metric.name] = [_streamed_mean(metric, of_method) for of_method in total.methods]
+            measured[metric.name] = [_streamed_mean(metric, of_method, rows.n_classes) for of_method in total.methods]
         elif metric.streamed is not None:
             answers = [metric.streamed(of_method) for of_method in total.methods]
             values = [answer for answer in answers if answer is not None and not math.isnan(answer.value)]
@@ -141,25 +143,26 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
     third_moments = total.third_moments()
     for name, covariance in covariances.items():
         metric = METRICS[name]
+        limits = metric.limits(rows.n_classes)
         influences_of_methods = _influences(covariance)
         for i, (value, influence) in enumerate(zip(measured[name], influences_of_methods, strict=True)):
             if metric.summary == BiasSummary.of:
                 summary: InfluenceSummary = _bias_summary(value.value, influence, total, i)
             elif metric.summary is None and metric.terms is not None:
-                summary = _summed_mean(value, influence, metric.range, total, i, third_moments[name])
+                summary = _summed_mean(value, influence, limits, total, i, third_moments[name])
             else:
-                summary = InfluenceSummary(value.value, influence, metric.range, value.form, _n_units(total))
+                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total))
             measured[name][i] = value._replace(summary=summary)
     return measured
 
 
-def _streamed_mean(metric: Metric, sums: BlockSums) -> StreamedMetric:
+def _streamed_mean(metric: Metric, sums: BlockSums, n_classes: int) -> StreamedMetric:
     """A mean over rows with the form of its interval: a share has Wilson's, as in memory."""
     value = sums.means[metric.name]
     bins = sums.bins
     n_rows = float(bins.weight.sum() ** 2 / bins.squared_weight.sum())
     if metric.summary is None:
-        return StreamedMetric(value, form=partial(mean_ends, metric.range, n_rows))
+        return StreamedMetric(value, form=partial(mean_ends, metric.limits(n_classes), n_rows))
     return StreamedMetric(value, form=partial(share_ends, n_rows))
 
 
@@ -196,7 +199,7 @@ def _summed_mean(
         n_clusters=total.n_clusters,
         place=place,
         third_moments=third_moments,
-        n_units=int(total.terms.n_rows) if total.n_clusters is None else total.n_clusters,
+        n_units=whole_rows(total.terms.n_rows) if total.n_clusters is None else total.n_clusters,
     )
 
 
@@ -206,7 +209,7 @@ def _n_units(total: Sums) -> int | None:
         return total.n_clusters
     if has_equal_weights(total.methods[0].bins):
         return None
-    return max(int(total.terms.n_rows), 2)
+    return max(whole_rows(total.terms.n_rows), 2)
 
 
 def _result(
@@ -249,7 +252,7 @@ def _by_clusters(result: Result, sums: MethodSums, in_bins: tuple[Vector, Vector
     mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
     pairs = zip(mean_of_cluster, weight, strict=True)
     of_rate = np.array([variance_of_mean(of_bin, weight_of_bin) for of_bin, weight_of_bin in pairs])
-    return result._replace(summaries=summaries, units=UnitVariances(of_rate, weight.shape[1]))
+    return result._replace(summaries=summaries, units=UnitVariances(of_rate, (weight > 0.0).sum(axis=1)))
 
 
 def _details_of(sums: MethodSums, weight: float, level: float, level_of_curve: float) -> Details:

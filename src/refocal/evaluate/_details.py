@@ -35,7 +35,7 @@ from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_ga
 from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import Interval
+from refocal.metrics.intervals import Interval, whole_rows
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
@@ -265,7 +265,7 @@ class Group(NamedTuple):
         if self.bias is None:
             return None
         of_rate = self.design_effect * bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)
-        return UnitVariances(of_rate, max(self.bias.n_clusters, 2))
+        return UnitVariances(of_rate, np.full(len(of_rate), max(self.bias.n_clusters, 2)))
 
 
 def measure_groups(groups: Sequence[Group], level_of_mean: float, seed: int) -> list[GroupRow]:
@@ -311,7 +311,9 @@ def group_bias(group: Group, level: float) -> Interval:
         n_effective = float(group.cells.weight.sum()) ** 2 / float(group.cells.squared_weight.sum())
         # Of rows of unequal weights the variance is known as well as from so many.
         is_equal = n_effective > (1.0 - 1e-9) * n_rows
-        return exact_interval_of_shift(group.cells, level, n_clusters=None if is_equal else max(int(n_effective), 2))
+        return exact_interval_of_shift(
+            group.cells, level, n_clusters=None if is_equal else max(whole_rows(n_effective), 2)
+        )
     if group.bias.n_clusters < 2:
         # One cluster says nothing about others: the rate may be any.
         total = float(group.cells.weight.sum())

@@ -21,7 +21,7 @@ from refocal.calibrators.description import is_guessing
 from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_calibrators, make, title_of, with_input
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.errors import DataError, ParameterError, RefocalError, ShapeError
+from refocal.errors import ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks, refuse_options_of_memory
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
@@ -45,7 +45,7 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.influence import two_sided_p_value
-from refocal.metrics.inputs import check_level
+from refocal.metrics.inputs import check_clusters, check_level
 from refocal.metrics.record import Metric
 from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
@@ -394,10 +394,7 @@ def _check_rows(rows: Any, argument: str, function: str) -> None:
         raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
     if not isinstance(rows, BlockedDataset) and len(rows) == 0:
         raise ShapeError(argument, function, expected="of at least one row", got="none")
-    clusters = getattr(rows, "clusters", None)
-    if clusters is not None and len(np.unique(clusters)) < 2:
-        expected = "of at least two different ones: a single cluster says nothing about others"
-        raise DataError("clusters", function, expected=expected, got="1")
+    check_clusters(getattr(rows, "clusters", None), function)
 
 
 def _check_metrics(metrics: Sequence[Metric], test: Predictions | BlockedDataset) -> None:

@@ -121,12 +121,20 @@ def _verdict_of_many(evaluation: Evaluation) -> str:
     ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
     loss = after.against_none["log_loss"]
     accuracy = after.against_none["accuracy"]
-    loss_change = change(side_of_loss(tests, after.name), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
-    old = accuracy.second
-    new = accuracy.first
-    kept = f"stays at {percent(new)} %"
-    moved = f"{'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
-    return f"{capital(after.title)} {ece_change} and {loss_change}; accuracy {kept if old == new else moved}."
+    loss_change = change(side_of_loss(tests, after.name), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
+    moves = accuracy_moves(accuracy.second, accuracy.first)
+    return f"{capital(after.title)} {ece_change} and {loss_change}; accuracy {moves}."
+
+
+def accuracy_moves(old: float, new: float) -> str:
+    """What becomes of the accuracy, in the digits that are shown: it stays where these are the same.
+
+    >>> accuracy_moves(0.93, 0.941), accuracy_moves(0.93, 0.93001)
+    ('rises from 93.00 % to 94.10 %', 'stays at 93.00 %')
+    """
+    if percent(old) == percent(new):
+        return f"stays at {percent(new)} %"
+    return f"{'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
 
 
 def _verdict_of_two(evaluation: Evaluation) -> str:

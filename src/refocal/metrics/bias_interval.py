@@ -11,7 +11,7 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.metrics.bins import Bins, row_cells
 from refocal.metrics.influence import critical_value, variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import Interval, has_equal_weights, number_of
 from refocal.rows.labels import IgnoreIndex
 
@@ -46,6 +46,7 @@ def mean_bias_interval(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, "mean_bias_interval")
     p, happened = rows.confidence()
     cells = row_cells(p, happened, rows.weight)
     if rows.clusters is None and rows.weight is None:

@@ -17,7 +17,14 @@ from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.bins import bins_of
-from refocal.metrics.inputs import check_level, mean, read_log_probabilities, read_pair, read_probabilities
+from refocal.metrics.inputs import (
+    check_clusters,
+    check_level,
+    mean,
+    read_log_probabilities,
+    read_pair,
+    read_probabilities,
+)
 from refocal.metrics.intervals import Interval, MeanSummary, PairedDifference, Summary
 from refocal.metrics.inverted_error import InvertedError, noise_of_clusters
 from refocal.metrics.record import Metric
@@ -173,7 +180,8 @@ class MetricRows(NamedTuple):
     def mean(self) -> MeanSummary:
         """The summary of a metric that is a mean of terms."""
         terms = np.zeros(0) if self.terms is None else self.terms
-        return MeanSummary(self.value, terms, self.rows.weight, self.rows.clusters, self.record.range)
+        limits = self.record.limits(self.rows.n_classes)
+        return MeanSummary(self.value, terms, self.rows.weight, self.rows.clusters, limits)
 
     def resampled(self, **options: Any) -> Evaluate:
         """The metric for many resamples of the rows."""
@@ -305,6 +313,7 @@ class _Given(NamedTuple):
         read = read_log_probabilities if record.takes_logs else read_probabilities
         more = {"clusters": self.clusters, "class_names": self.classes}
         rows = read(self.y_true, values, self.weight, self.function, self.ignored, **more)
+        check_clusters(rows.clusters, self.function)
         return _finite(record, rows, self.function, options)
 
 
@@ -335,7 +344,7 @@ def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, optio
         for evaluate, of_metric in zip(evaluates, draws, strict=True):
             of_metric.append(evaluate(counts))
     return [
-        Resamples(metric.value, np.concatenate(of_metric), metric.record.range)
+        Resamples(metric.value, np.concatenate(of_metric), metric.record.limits(metric.rows.n_classes))
         for metric, of_metric in zip(measured, draws, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from refocal._arrays import Matrix, Vector
 from refocal.errors import DataError
 from refocal.metrics.bins import bins_of, places_of_shares
 from refocal.metrics.influence import critical_value, influences_of_units
-from refocal.metrics.inputs import check_level
+from refocal.metrics.inputs import check_clusters, check_level
 from refocal.metrics.intervals import number_of
 from refocal.metrics.inverted_error import ErrorModel
 from refocal.metrics.logistic_regression import LogisticFit, Outcomes, check_exists, fit_logistic, log_odds_of, sigmoid
@@ -192,6 +192,7 @@ def flexible_curve(
     rows = read_two_classes(
         y_true, probabilities, sample_weight, ignore_index, function, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     curve = curve_of_rows(rows, level)
     if curve is None:
         raise DataError("probabilities", function, expected=_CURVE_EXISTS, got="others")

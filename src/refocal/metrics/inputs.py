@@ -18,6 +18,7 @@ import numpy as np
 
 from refocal._arrays import (
     Array,
+    Indices,
     Vector,
     as_floating,
     namespace,
@@ -153,6 +154,7 @@ def read_pair(
         rows_of_second = read_one(y_true, second, sample_weight, function, ignore_index, **more)
     if y_true is not None and not has_class_axis(first, y_true):  # columns are then several labels
         check_label_order(column_names(first), column_names(second), "second", function)
+    check_clusters(rows_of_first.clusters, function)
     order = column_order(rows_of_second.class_names, rows_of_first.class_names, function)
     if order is not None:
         moved = rows_of_second.reordered(order)
@@ -190,6 +192,13 @@ def check_alone(rows: Predictions, function: str, **given: Any) -> None:
 def check_level(value: Any, function: str) -> float:
     """A confidence level strictly between 0 and 1."""
     return check_number(value, "level", function, above=0.0, below=1.0)
+
+
+def check_clusters(clusters: Indices | None, function: str) -> None:
+    """Clusters that an interval can rest on, if there are any: of one alone the variance is not known."""
+    if clusters is not None and len(np.unique(clusters)) < 2:
+        expected = "of at least two different ones: a single cluster says nothing about others"
+        raise DataError("clusters", function, expected=expected, got="1")
 
 
 def mean(terms: Vector, weight: Vector | None) -> float:

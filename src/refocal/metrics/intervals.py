@@ -257,12 +257,17 @@ def number_of(clusters: Indices | None, weight: Vector | None = None) -> int | N
         return len(np.unique(clusters))
     if weight is None or np.ptp(weight) <= 1e-9 * weight.max():
         return None
-    return max(int(effective_rows(weight)), 2)
+    return max(whole_rows(effective_rows(weight)), 2)
 
 
 def effective_rows(weight: Vector) -> float:
     """The number of rows of equal weights whose mean varies as much, (Σw)² / Σw²."""
     return float(weight.sum() ** 2 / (weight @ weight))
+
+
+def whole_rows(n_rows: float) -> int:
+    """An effective number of rows without its fraction; that of n rows of one weight is n, though its sums round."""
+    return int(n_rows * (1.0 + 1e-9))
 
 
 def share_ends(
@@ -301,7 +306,7 @@ def mean_ends(
     Those of losses, whose lower limit is 0, are on the log scale.
     """
     low, high = limits
-    n_units = int(n_rows) if n_clusters is None else n_clusters
+    n_units = whole_rows(n_rows) if n_clusters is None else n_clusters
     if not math.isfinite(variance):  # of one row or cluster
         return limits
     rounding = 1e-6  # of terms in single precision, and of variances that are differences of sums over blocks
@@ -341,7 +346,7 @@ class MeanSummary:
     def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference on the same rows."""
         influence = influences_of_units(self.terms - other.terms, self.weight, self.clusters)
-        n_units = number_of(self.clusters) or int(self.n_rows)
+        n_units = number_of(self.clusters) or whole_rows(self.n_rows)
         error = float(np.linalg.norm(influence))
         third_moment = float(np.sum(influence**3))
         return skewed_difference(self.value, other.value, error, skewness_of(third_moment, error), level, n_units)
@@ -406,11 +411,15 @@ class ShareSummary(InfluenceSummary):
         )
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """Wilson's interval."""
+        """Wilson's interval; one cluster alone says nothing about others: the share may be any."""
+        if self.n_clusters == 1:
+            return Interval(self.value, 0.0, 1.0, level, 0.5, 0.0, 0)
         return share_interval(self.value, self.size, level, self.n_clusters)
 
     def exact_interval(self, *, level: float) -> Interval:
         """The interval of `exact_ends`, for a level close to 1."""
+        if self.n_clusters == 1:
+            return self.interval(level=level)
         low, high = exact_ends(self.value, self.size, level, self.n_clusters)
         error = math.sqrt(self.value * (1.0 - self.value) / self.size)
         return Interval(self.value, min(float(low), self.value), max(float(high), self.value), level, error, 0.0, 0)

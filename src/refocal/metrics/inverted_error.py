@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal.metrics.bins import Bins
 from refocal.metrics.influence import critical_value
 from refocal.metrics.intervals import Interval, number_of
@@ -93,8 +93,8 @@ class ErrorModel(NamedTuple):
     def covariance_of_clusters(self, rows: Predictions, shape: Bins) -> Vector:
         """The covariance of the gaps of the cells and, in the last place, of the rest of the error, by clusters.
 
-        (cells + 1, cells + 1): m / (m - 1) Σ_u d_u d_uᵀ, where d_u sums over the rows of a cluster what they add to
-        the gap of their cell, w (c - y - g_b) / W_b, and to the error besides.
+        (cells + 1, cells + 1): Σ_u d_u d_uᵀ, where d_u sums over the rows of a cluster what they add to the gap of
+        their cell, w (c - y - g_b) / W_b, and to the error besides, by the factors of `_deviations`.
         """
         # SciPy loads when it is needed.
         from scipy.sparse import csr_array
@@ -103,29 +103,55 @@ class ErrorModel(NamedTuple):
         cells = self.cells
         n_cells = len(cells.weight)
         p, happened = rows.confidence()
-        cell = np.empty(len(p), dtype=np.int64)
-        cell[np.argsort(p, kind="stable")] = np.repeat(np.arange(n_cells), cells.count)
+        cell_of_row = np.empty(len(p), dtype=np.int64)
+        cell_of_row[np.argsort(p, kind="stable")] = np.repeat(np.arange(n_cells), cells.count)
+        _, unit_of_row = np.unique(rows.clusters, return_inverse=True)
+        n_units = int(unit_of_row.max()) + 1
+        # The rows of a cluster in a cell are added first.
+        pairs, pair = np.unique(unit_of_row * n_cells + cell_of_row, return_inverse=True)
+        unit, cell = np.divmod(pairs, n_cells)
+        weight = np.bincount(pair, rows.weights).astype(np.float64)
+        residual = np.bincount(pair, rows.weights * (p - happened)).astype(np.float64)
         _, rest = self.slopes(self.gaps_beyond_noise(shape))
-        gap = cells.gap / cells.weight
-        of_gap = rows.weights * (p - happened - gap[cell]) / cells.weight[cell]
-        of_rest = rows.weights * rest[cell] / cells.weight.sum()
-        _, unit = np.unique(rows.clusters, return_inverse=True)
-        n_units = int(unit.max()) + 1
-        entries = np.concatenate([of_gap, of_rest])
-        places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(p), n_cells)]))
-        sums = csr_array((entries, places), shape=(n_units, n_cells + 1))
-        return np.asarray((sums.T @ sums).toarray() * n_units / max(n_units - 1, 1))
+        of_gap = self._deviations(residual, weight, cell, n_units, _smoothed_gaps(shape, cells))
+        of_rest = math.sqrt(n_units / max(n_units - 1, 1)) * weight * rest[cell] / cells.weight.sum()
+        places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(pairs), n_cells)]))
+        sums = csr_array((np.concatenate([of_gap, of_rest]), places), shape=(n_units, n_cells + 1))
+        return np.asarray((sums.T @ sums).toarray())
 
     def covariance_of_sums(self, residual: Vector, weight: Vector) -> Vector:
         """The same from Σ w (c - y) and Σ w of each cluster in each cell, (cells, clusters)."""
         cells = self.cells
         gap = cells.gap / cells.weight
         _, rest = self.slopes(gap)
-        of_gap = (residual - gap[:, None] * weight) / cells.weight[:, None]
-        of_rest = rest @ weight / cells.weight.sum()
-        of_units = np.concatenate([of_gap, of_rest[None]])
         n_units = weight.shape[1]
-        return np.asarray(of_units @ of_units.T * n_units / max(n_units - 1, 1))
+        of_gap = np.zeros_like(residual)
+        cell, unit = np.nonzero(weight)
+        of_gap[cell, unit] = self._deviations(residual[cell, unit], weight[cell, unit], cell, n_units, smoothed(gap))
+        of_rest = math.sqrt(n_units / max(n_units - 1, 1)) * rest @ weight / cells.weight.sum()
+        of_units = np.concatenate([of_gap, of_rest[None]])
+        return np.asarray(of_units @ of_units.T)
+
+    def _deviations(
+        self, residual: Vector, weight: Vector, cell: Indices, n_units: int, smoothed_gaps: Vector
+    ) -> Vector:
+        """What clusters add to the gaps of cells, from Σ w (c - y) and Σ w of each cluster in a cell, (pairs,) each.
+
+        That of a cluster is (Σ w (c - y) - g W_u) / W_b. A cell of few clusters has their mean for its own gap g, from
+        which they are less far than from the true one: as in `metrics.influence` it is that of the others that counts,
+        √((m - 1) / m) W_b / (W_b - W_u) times as far. Of a cell that one cluster has for itself, and of cells that are
+        so small that most have, the gap is the smoothed one.
+        """
+        most_bins = 30  # of many rows each
+        gap = self.cells.gap / self.cells.weight
+        n_clusters = np.bincount(cell, minlength=len(gap))[cell]
+        is_alone = (n_clusters == 1) | (len(gap) > most_bins)
+        smooth = smoothed_gaps if self.seen is None else self.seen
+        own_weight = self.cells.weight[cell]
+        deviation = (residual - np.where(is_alone, smooth[cell], gap[cell]) * weight) / own_weight
+        others = np.where(is_alone, 1.0, own_weight - weight)
+        of_jackknife = np.sqrt(1.0 - 1.0 / n_clusters) * own_weight / others
+        return np.asarray(deviation * np.where(is_alone, math.sqrt(n_units / max(n_units - 1, 1)), of_jackknife))
 
 
 class ClusterNoise(NamedTuple):

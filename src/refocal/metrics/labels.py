@@ -12,6 +12,7 @@ import numpy as np
 from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
+from refocal.metrics.logistic_regression import NoValueError
 from refocal.metrics.records import as_metric
 from refocal.rows.class_names import check_label_order
 from refocal.rows.labels import IgnoreIndex
@@ -54,7 +55,8 @@ def by_label(
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
         The weights of the rows. A label of whose entries none is known and has weight gets NaN, and so does one of
-        which all are of one class where the metric needs both, as `roc_auc` does; the mean leaves them out.
+        which all are of one class where the metric needs both, as `roc_auc` does, or whose probabilities define none,
+        as where they separate the classes that a slope is asked of; the mean leaves them out.
     ignore_index : int or several, optional
         The entry of `y_true` that marks an unknown label.
 
@@ -85,6 +87,8 @@ def by_label(
             return float(
                 measure(labels[some], p[some], sample_weight=weight if weight is None else weight[some], **options)
             )
+        except NoValueError:
+            return math.nan
         except LabelError:
             if len(present) == 1 and present[0] in (0, 1):
                 return math.nan

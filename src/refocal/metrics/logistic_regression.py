@@ -13,10 +13,14 @@ from refocal.metrics.record import BlockSums
 from refocal.rows import Predictions
 
 
+class NoValueError(DataError):
+    """Valid rows do not define a measure, such as the slope of probabilities that are all equal."""
+
+
 def check_exists(value: float, function: str, expected: str) -> float:
     """A value that exists, or an error about the probabilities that have none."""
     if math.isnan(value):
-        raise DataError("probabilities", function, expected=expected, got="others")
+        raise NoValueError("probabilities", function, expected=expected, got="others")
     return value
 
 

@@ -121,6 +121,8 @@ def ratio_ends(
     It is the score interval of a Poisson rate, which holds for a handful of events, and of none: V / value is then
     1 / n, n being the number of events that was expected.
     """
+    if value > 0.0 and not math.isfinite(variance):  # of a single row
+        return 0.0, math.inf
     t = critical_value(level, n_clusters)
     unit = variance / value if value > 0.0 and variance > 0.0 else 1.0 / n_expected
     centre = value + t**2 * unit / 2.0

@@ -87,6 +87,8 @@ class Metric:
     unit: Literal["", "%"] = ""
     lower_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
+    range_of_two: tuple[float, float] | None = None
+    """That of two classes, where it is another one."""
     takes_logs: bool = False
     """Whether the function takes log-probabilities."""
     shown: Literal["with interval", "value", "no"] = "no"
@@ -153,6 +155,15 @@ class Metric:
     def cost(self, value: Any) -> Any:
         """What is lower for better values, of a number or of an array: what is judged, or its negative."""
         return self.judged(value) if self.is_cost else -value
+
+    def limits(self, n_classes: int) -> tuple[float, float]:
+        """The range of the values of rows of so many classes.
+
+        >>> from refocal.metrics import METRICS
+        >>> METRICS["brier_score"].limits(2), METRICS["brier_score"].limits(3)
+        ((0.0, 1.0), (0.0, 2.0))
+        """
+        return self.range if n_classes > 2 or self.range_of_two is None else self.range_of_two
 
     def measure(self, rows: Predictions, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""

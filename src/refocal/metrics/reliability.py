@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal._validation import check_option
 from refocal.metrics.bins import Bins, bins_of, check_binning
 from refocal.metrics.influence import critical_value, variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import exact_ends, has_equal_weights, number_of, wilson
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
+from refocal.metrics.intervals import exact_ends, has_equal_weights, wilson
 from refocal.rows import Predictions
 from refocal.rows.labels import IgnoreIndex
 
@@ -82,6 +82,7 @@ def reliability_curve(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     return curve_of(bins, level, unit_variances(rows, bins))
 
@@ -137,6 +138,7 @@ def reliability_band(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     band = confidence_band if kind == "confidence" else consistency_band
     low, high = band(bins, unit_variances(rows, bins), level, simultaneous=simultaneous)
@@ -152,11 +154,11 @@ def reliability_band(
 
 
 class UnitVariances(NamedTuple):
-    """The variance of the accuracy of each bin, (bins,), by rows of unequal weights or by clusters of a number."""
+    """The variance of the accuracy of each bin, (bins,), by rows of unequal weights or by clusters."""
 
     of_rate: Vector
-    n_clusters: int | None
-    """None for rows of unequal weights: there are no clusters."""
+    n_clusters: Indices | None
+    """Those of which each bin has rows, (bins,); None for rows of unequal weights, which have no clusters."""
 
 
 def unit_variances(rows: Predictions, bins: Bins) -> UnitVariances | None:
@@ -167,11 +169,13 @@ def unit_variances(rows: Predictions, bins: Bins) -> UnitVariances | None:
     order = np.argsort(p, kind="stable")
     edges = np.cumsum(bins.count)[:-1]
     variances = []
+    n_clusters = []
     for members in np.split(order, edges):
         weight = None if rows.weight is None else rows.weight[members]
         clusters = None if rows.clusters is None else rows.clusters[members]
         variances.append(variance_of_mean(happened[members], weight, clusters))
-    return UnitVariances(np.array(variances), number_of(rows.clusters))
+        n_clusters.append(0 if clusters is None else len(np.unique(clusters)))
+    return UnitVariances(np.array(variances), None if rows.clusters is None else np.array(n_clusters))
 
 
 def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
@@ -184,6 +188,17 @@ def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
     of_units = np.divide(variance, units.of_rate, out=size.copy(), where=is_known)
     of_units = np.where(np.isinf(units.of_rate), 0.0, of_units)
     return np.maximum(np.minimum(size, of_units), np.minimum(size, 1.0))
+
+
+def _by_student(size: Vector, units: UnitVariances | None, level: float) -> Vector:
+    """As many rows as make the normal interval as wide as Student's, where the variance is that of a few clusters.
+
+    Wilson's interval depends on z² / size alone, that of Clopper & Pearson has it so (`exact_ends`).
+    """
+    if units is None or units.n_clusters is None:
+        return size
+    student = np.array([critical_value(level, n_clusters) for n_clusters in units.n_clusters.tolist()])
+    return np.asarray(size * np.square(critical_value(level) / student))
 
 
 def level_of_bin(bins: Bins, level: float) -> float:
@@ -199,11 +214,9 @@ def confidence_band(
     At the high level of bins that must hold together Wilson's interval is too short next to 0 and 1: `simultaneous`
     takes that of Clopper & Pearson (1934), the rates at which so many right rows, or so few, are not rare.
     """
-    size = _size(bins, bins.rate, units)
-    n_clusters = None if units is None else units.n_clusters
-    if not simultaneous:
-        return wilson(bins.rate, size, level, n_clusters)
-    return exact_ends(bins.rate, size, level_of_bin(bins, level), n_clusters)
+    own_level = level_of_bin(bins, level) if simultaneous else level
+    size = _by_student(_size(bins, bins.rate, units), units, own_level)
+    return exact_ends(bins.rate, size, own_level) if simultaneous else wilson(bins.rate, size, own_level)
 
 
 def consistency_band(
@@ -219,13 +232,12 @@ def consistency_band(
     p = np.clip(bins.p, 0.0, 1.0)
     own_level = level_of_bin(bins, level) if simultaneous else level
     size = _size(bins, p, units)
-    n_clusters = None if units is None else units.n_clusters
-    margin = critical_value(own_level, n_clusters) * np.sqrt(p * (1.0 - p) / size)
+    margin = critical_value(own_level) * np.sqrt(p * (1.0 - p) / _by_student(size, units, own_level))
     size = np.maximum(np.round(size), 1.0)
     tails = np.array([[0.5 - 0.5 * own_level], [0.5 + 0.5 * own_level]])
     quantiles = np.ceil(bdtrik(tails, size, p)) / size
     # Where nothing can happen the quantile is 0, and where nothing else can it is 1.
     low, high = np.where(p > 0.0, np.where(p < 1.0, quantiles, 1.0), 0.0)
-    if n_clusters is None:
+    if units is None or units.n_clusters is None:
         return low, high
     return np.clip(np.minimum(low, p - margin), 0.0, 1.0), np.clip(np.maximum(high, p + margin), 0.0, 1.0)

@@ -333,6 +333,7 @@ METRICS = (
         "Brier score",
         terms=brier_terms,
         range=(0.0, 2.0),
+        range_of_two=(0.0, 1.0),
         shown="with interval",
         column=(3, 5),
     ),
@@ -353,6 +354,7 @@ METRICS = (
         "calibration part of the Brier score",
         of_rows=lambda rows, **options: brier_decomposition(rows, None, n_simulations=0, **options).calibration,
         range=(0.0, 2.0),
+        range_of_two=(0.0, 1.0),
         raised_by_noise=True,
     ),
     Metric(

@@ -25,8 +25,8 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import check_number
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.influence import critical_value, variance_of_mean
-from refocal.metrics.inputs import check_level, read_probabilities
-from refocal.metrics.intervals import Interval, number_of, positive_ends, share_ends, wilson
+from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
+from refocal.metrics.intervals import Interval, interval_of_share, number_of, positive_ends, share_ends, wilson
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.two_classes import integral_of_share, summary_of, sums_above
 from refocal.rows import Predictions
@@ -272,12 +272,15 @@ def risk_at_coverage(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
     place = int(np.searchsorted(curve.coverage, coverage - ROUNDING))
-    low, high = curve.ends(rows, np.array([place]), level)
-    error = float(high[0] - low[0]) / (2.0 * critical_value(level))
-    risk = Interval(float(curve.risk[place]), float(low[0]), float(high[0]), level, error, 0.0, 0)
+    among = curve.order[: curve.last[place] + 1]
+    of_weight = None if rows.weight is None else rows.weight[among]
+    of_clusters = None if rows.clusters is None else rows.clusters[among]
+    _, right, _ = rows.top
+    risk = interval_of_share(~right[among], of_weight, level, of_clusters)
     return SelectiveRisk(float(curve.coverage[place]), float(curve.threshold[place]), risk)
 
 
@@ -310,6 +313,7 @@ def coverage_at_risk(
     rows = read_probabilities(
         y_true, probabilities, sample_weight, function, ignore_index, clusters=clusters, class_names=classes
     )
+    check_clusters(rows.clusters, function)
     rows = _with_weight(rows)
     curve = _RiskCurve.of(rows)
 
@@ -376,27 +380,6 @@ class _RiskCurve:
             threshold=np.minimum.reduceat(confidence[order], first),
             risk=np.cumsum(weight * ~right[order])[last] / predicted,
         )
-
-    def ends(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
-        """The ends of Wilson's intervals of the risk from the confidences of some points on."""
-        _, right, _ = rows.top
-        weight = rows.weights[self.order]
-        last = self.last[places]
-        risk = self.risk[places]
-        size = np.square(np.cumsum(weight)[last]) / np.cumsum(np.square(weight))[last]
-        n_units = number_of(rows.clusters, rows.weight)
-        if n_units is not None:
-            # The influence of a row on the risk among those that are predicted.
-            variance = np.empty(len(last))
-            for point, end in enumerate(last):
-                among = self.order[: end + 1]
-                of_weight = None if rows.weight is None else rows.weight[among]
-                clusters = None if rows.clusters is None else rows.clusters[among]
-                variance[point] = variance_of_mean((~right[among]).astype(np.float64), of_weight, clusters)
-            own = risk * (1.0 - risk)
-            by_units = np.divide(own, variance, out=size.copy(), where=(own > 0.0) & (variance > 0.0))
-            size = np.maximum(np.minimum(size, by_units), 1e-9)
-        return wilson(risk, size, level, n_units)
 
     def ends_at_coverage(self, rows: Predictions, places: Indices, level: float) -> tuple[Vector, Vector]:
         """The ends of Wilson's intervals of the risk at the coverages of some points."""

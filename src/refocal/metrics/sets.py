@@ -11,7 +11,7 @@ import numpy as np
 from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.metrics.inputs import check_level, mean, read
+from refocal.metrics.inputs import check_clusters, check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
@@ -109,6 +109,7 @@ def set_coverage(
         given_table = given_table[..., order]
     options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
     rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
+    check_clusters(rows.clusters, function)
     labels = rows.labels
     weight = rows.weight
     table = np.asarray(rows.values, dtype=np.float64)
@@ -153,9 +154,6 @@ def _parts(
     for column, name, label, of_part in members:
         weight = None if rows.weight is None else rows.weight[of_part]
         clusters = None if rows.clusters is None else rows.clusters[of_part]
-        if clusters is not None and len(np.unique(clusters)) == 1:  # says nothing about others
-            coverage = Interval(mean(covered[of_part], weight), 0.0, 1.0, level_of_one, 0.5, 0.0, 0)
-        else:
-            coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
+        coverage = ShareSummary.of(covered[of_part], weight, clusters).exact_interval(level=level_of_one)
         parts.append(CoverageOfPart(column, name, len(of_part), coverage, mean(size[of_part], weight), label))
     return parts

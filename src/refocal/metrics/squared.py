@@ -12,7 +12,7 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 from refocal.metrics.binned import debiased_model
 from refocal.metrics.bins import Bins, join_cells, rank
-from refocal.metrics.influence import variance_of_mean
+from refocal.metrics.influence import variance_of_mean, weighted_deviations
 from refocal.metrics.inputs import check_level, read_pair, read_probabilities
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError, noise_of_clusters
@@ -27,13 +27,15 @@ class GapSquares(NamedTuple):
     """Σ_b share_b gap_b² without its bias, as a sum over pairs of rows of a bin.
 
     `terms` has the share of each row, and adds up to the error. `pair_weight` is what a bin multiplies the product of
-    two residuals (weight × (confidence - outcome)) with.
+    two residuals (weight × (confidence - outcome)) with. Of clusters in blocks `terms` and `weight` are those of each
+    cluster.
     """
 
     bin: Indices
     residual: Vector
     pair_weight: Vector
     terms: Vector
+    weight: Vector
     bins: Bins
     clusters: Indices | None = None
     """The number of each row's cluster: pairs of rows of one cluster are left out."""
@@ -75,7 +77,15 @@ class SquaredSummary:
         terms = pair_weight @ (residual * (total[:, None] - residual))
         n_clusters = weight.shape[1]
         nothing = np.zeros(0)
-        squares = GapSquares(nothing.astype(np.int64), nothing, pair_weight, terms, bins, np.arange(n_clusters))
+        squares = GapSquares(
+            bin=nothing.astype(np.int64),
+            residual=nothing,
+            pair_weight=pair_weight,
+            terms=terms,
+            weight=weight.sum(axis=0),
+            bins=bins,
+            clusters=np.arange(n_clusters),
+        )
         noise = ClusterNoise(debiased_model(bins).covariance_of_sums(residual, weight), n_clusters)
         return cls(squares.value, standard_error(squares), bins, squares, noise)
 
@@ -160,13 +170,17 @@ def squared_ece_difference(
 def standard_error(first: GapSquares, second: GapSquares | None = None) -> float:
     """The standard error of the squared error, or of the difference of two.
 
-    The jackknife counts twice what pairs of rows add beyond the rows themselves; half of that is taken off.
+    The error is the mean of `terms` over the shares of the rows in the weight. A row is in its own term and in those of
+    the others of its bin: it moves the error by twice what its term is away from this mean. The jackknife counts twice
+    what pairs of rows add beyond the rows themselves; half of that is taken off.
     """
     terms = first.terms if second is None else first.terms - second.terms
+    total = float(first.weight.sum())
+    influence = 2.0 * total * np.divide(terms, first.weight, out=np.zeros_like(terms), where=first.weight > 0.0)
     if first.clusters is not None:
         # Clusters have rows in several bins, so that what pairs of them add is not known bin by bin.
-        return 2.0 * len(terms) * math.sqrt(variance_of_mean(terms, clusters=first.clusters))
-    jackknife = 4.0 * float(np.square(terms - terms.mean()).sum())
+        return math.sqrt(variance_of_mean(influence, first.weight, first.clusters))
+    jackknife = float(np.square(weighted_deviations(influence, first.weight)).sum()) / total**2
     pairs = float(np.square(first.pair_weight) @ _pair_sums(np.square(first.residual), first.bin))
     if second is not None:
         pairs += float(np.square(second.pair_weight) @ _pair_sums(np.square(second.residual), second.bin))
@@ -204,6 +218,7 @@ def gap_squares(rows: Predictions, n_bins: int = 15, function: str = "squared_ec
         residual=residual,
         pair_weight=pair_weight,
         terms=pair_weight[index] * residual * residual_of_others,
+        weight=weight,
         bins=join_cells(ranked.cells, starts),
         clusters=rows.clusters,
     )

@@ -22,7 +22,7 @@ from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import InfluenceSummary, Interval, number_of
+from refocal.metrics.intervals import InfluenceSummary, Interval, number_of, whole_rows
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 from refocal.rows import Predictions
@@ -312,7 +312,7 @@ def precision_ends(
     inside = min(max(value, 0.25 / n_ones), 1.0 - 0.25 / n_ones)
     of_row = inside * (1.0 - inside)
     variance = variance + borrowed_rows / (n_ones + borrowed_rows) * of_row / n_ones
-    n_units = int(n_ones) if n_clusters is None else min(int(n_ones), n_clusters)
+    n_units = whole_rows(n_ones) if n_clusters is None else min(whole_rows(n_ones), n_clusters)
     margin = critical_value(level, max(n_units, 2)) * math.sqrt(variance) / of_row
     centre = math.log(inside) - math.log1p(-inside)
     low = 1.0 / (1.0 + math.exp(min(margin - centre, 700.0)))

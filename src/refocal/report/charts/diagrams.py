@@ -152,12 +152,12 @@ def feature_bias(bias: FeatureBias) -> Plot:
     )
     plot.description = (
         f"Mean probability less rate over {bias.feature}, in {len(points)} ranges; the largest difference is "
-        f"{points[farthest]:+.1f} points at {bias.mean[farthest]:g}."
+        f"{points[farthest]:+.2f} points at {bias.mean[farthest]:g}."
     ).replace("-", "−")
     plot.marks += [Band(bias.mean, low, high), Line(plot.x, (0.0, 0.0), dash="4 3"), Axes()]
     plot.marks.append(Line(bias.mean, points, Color.FIRST, 1.6))
     for x, y, n in zip(bias.mean, points, bias.n, strict=True):
-        tip = f"{n:,} rows: {bias.feature} {x:.4g}, {y:+.1f} points".replace("-", "−")
+        tip = f"{n:,} rows: {bias.feature} {x:.4g}, {y:+.2f} points".replace("-", "−")
         plot.marks.append(Point(x, y, Color.FIRST, tip))
     return plot
 

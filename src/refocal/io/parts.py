@@ -173,11 +173,10 @@ ColumnBatch = dict[str, Any]
 
 
 class Table(Contents):
-    """One file of columns, a part of a data set; `n_lost` counts lines that a query left out."""
+    """One file of columns, a part of a data set."""
 
     is_table = True
     n_rows: int | None = None
-    n_lost = 0
     columns: Columns
     """The columns of the first file of the data set that has rows."""
     kept: Collection[str] = ()
@@ -198,14 +197,15 @@ class Table(Contents):
         """Batches of rows; labels and weight are None where no column holds them."""
         columns = self.columns
         query = self.query
-        counted = 0
+        lost: list[int] = []
+        n_counted = 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.kept = {*kept} - {*wanted}
         self._check([*wanted, *kept])
-        self.n_lost = 0
-        for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
+        n_rows = rows_of_a_block(columns.n_classes)
+        for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), n_rows, lost):
             if columns.nested:
                 values = self.lists(batch, wanted[0], columns.n_classes, first)
             else:
@@ -219,9 +219,9 @@ class Table(Contents):
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: self._group(name, exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            n_lost = self.n_lost - counted
+            n_lost = len(lost) - n_counted
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
-            counted = self.n_lost
+            n_counted += n_lost
 
     def _is_moved(self) -> bool:
         """Whether this file has the classes in another order than the first one, which numbers may count."""
@@ -318,14 +318,21 @@ class Table(Contents):
                 break
         return ""
 
-    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
-        """The columns in batches of about `n_rows` rows, each with the number of its first row."""
+    def batches(
+        self, columns: Sequence[str], n_rows: int, lost: list[int] | None = None
+    ) -> Iterator[tuple[int, ColumnBatch]]:
+        """The columns in batches of about `n_rows` rows, each with the number of its first row.
+
+        `lost` gets the number of cells of each line that is left out. It belongs to one pass: another may go on in a
+        thread that reads ahead.
+        """
+        lost = [] if lost is None else lost
         first = 0
         # Where only folders are asked for, any column tells how many rows there are.
         stored = [name for name in columns if name not in self.partitions] or self.names[:1]
         of_folders = {name: value for name, value in self.partitions.items() if name in columns}
         with refusing(self.where, self._problem):
-            for batch in self._batches(stored, n_rows):
+            for batch in self._batches(stored, n_rows, lost):
                 n_read = len(batch[stored[0]])
                 yield first, batch | {name: repeated(value, n_read) for name, value in of_folders.items()}
                 first += n_read
@@ -335,7 +342,7 @@ class Table(Contents):
         """The names of the columns, and of those that hold lists."""
 
     @abstractmethod
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
 
     def _open(self) -> Any:

@@ -44,7 +44,7 @@ class ParquetTable(Table):
             raise FormatError(f"{self.where}: has two columns {twice!r}; rename one of them.")
         return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         with self._parquet() as parquet:
             yield from map(_batch, parquet.iter_batches(batch_size=n_rows, columns=list(columns)))
 
@@ -94,16 +94,16 @@ class TextTable(Table):
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
-        return self._by_arrow(columns) if find_spec("pyarrow") is not None else self._by_line(columns)
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
+        return self._by_arrow(columns, lost) if find_spec("pyarrow") is not None else self._by_line(columns, lost)
 
-    def _by_arrow(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
+    def _by_arrow(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
         wrong: list[Any] = []
 
         def note(row: Any) -> str:
-            wrong.append(row)
-            self.n_lost = len(wrong)
+            wrong.append(row)  # in a thread that reads ahead
+            lost.append(row.actual_columns)
             return "skip" if self.query.lenient else "error"
 
         parsing = reader.ParseOptions(
@@ -128,8 +128,10 @@ class TextTable(Table):
                 if not wrong:
                     raise
                 raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
+        if wrong:  # perhaps behind the last whole line: without a batch they would not be counted
+            yield {name: objects([]) for name in columns}
 
-    def _by_line(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
+    def _by_line(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         at = {name: self.names.index(name) for name in columns}
         with self._lines() as lines:
             parsed = csv.reader(lines, delimiter=self._separator)
@@ -142,7 +144,7 @@ class TextTable(Table):
                 misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
                 if misfits and not self.query.lenient:
                     raise self._misfit(*misfits[0])
-                self.n_lost += len(misfits)
+                lost += [n_cells for _, n_cells in misfits]
                 whole = [row for _, row in some if len(row) == self._n_cells]
                 yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
 
@@ -206,7 +208,7 @@ class JsonTable(Table):
         if self.n_rows != 0:
             super()._check([name for name in wanted if name not in self.kept])
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         first = 0
         kinds = dict(self._first_kinds)  # one kind for all blocks, so that their size does not decide
         for text in self._texts(_bytes_of_a_block()):

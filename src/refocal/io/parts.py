@@ -282,7 +282,8 @@ class Table(Contents):
             return columns
         n_classes = max(len(columns.classes), 2)  # one column is for class 1 of two
         if columns.nested:
-            n_classes = next((len(cell) for cell in cells if cell is not None), 0)
+            lengths = [len(cell) for cell in cells if cell is not None] or [0]
+            n_classes = most_frequent(lengths) if self.query.lenient else lengths[0]
         if self.query.only_labels:
             n_classes = 1
         return replace(columns, n_classes=n_classes)
@@ -423,6 +424,15 @@ def objects(values: list[Any]) -> NDArray[Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def most_frequent(values: list[Any]) -> Any:
+    """The value that is there most often; of several the first.
+
+    >>> most_frequent([3, 4, 4, 5])
+    4
+    """
+    return max(dict.fromkeys(values), key=values.count)
 
 
 def holds_text(column: Any) -> bool:

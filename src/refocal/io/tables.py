@@ -24,7 +24,7 @@ from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
 from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, is_large, partitions_of
-from refocal.io.parts import ColumnBatch, Table, number, objects, plain
+from refocal.io.parts import ColumnBatch, Table, most_frequent, number, objects, plain
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
 
@@ -185,7 +185,7 @@ class JsonTable(Table):
             if name not in self._kinds:
                 values = [row.get(name) for row in rows]
                 self._kinds[name] = set(map(type, values)) - {type(None)}
-                _note_kind(self._first_kinds, name, values)
+                self._note_kind(self._first_kinds, name, values)
 
     def blocks(self) -> Iterator[RawRows]:
         """Batches of rows; a field that the first rows lack is an error where it is passed on or may be a class."""
@@ -220,7 +220,7 @@ class JsonTable(Table):
                 self._late |= {name: plain(batch[name]) for name in sorted(late)}
                 for name in columns:
                     if name not in kinds:
-                        _note_kind(kinds, name, batch[name].to_pylist())
+                        self._note_kind(kinds, name, batch[name].to_pylist())
             yield batch
             first += len(batch[columns[0]])
 
@@ -285,13 +285,13 @@ class JsonTable(Table):
         return rows
 
     def _column(self, values: list[Any], name: str, first: int, kinds: dict[str, type]) -> NDArray[Any]:
-        """A column; of one that is asked for, values not of the kind of the file's first one are missing, or an error.
+        """A column; of one that is asked for, values of another kind than that of the file are missing, or an error.
 
         `kinds` has the kinds that are known so far.
         """
         if name in self.kept:
             return objects(values)
-        _note_kind(kinds, name, values)
+        self._note_kind(kinds, name, values)
         kind = kinds.get(name, object)
         allowed = (int, float) if kind in (int, float) else kind
         lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, allowed))]
@@ -301,6 +301,15 @@ class JsonTable(Table):
         column = objects(values)
         column[lost] = None
         return column
+
+    def _note_kind(self, kinds: dict[str, type], name: str, values: list[Any]) -> None:
+        """Note the kind of a column, unless it is known: that of its first value.
+
+        Where bad rows are left out it is that of most values: the first row may be a bad one.
+        """
+        found = [float if type(value) is int else type(value) for value in values if value is not None]
+        if found:
+            kinds.setdefault(name, most_frequent(found) if self.query.lenient else found[0])
 
 
 class _RepeatedFieldError(Exception):
@@ -318,13 +327,6 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise _RepeatedFieldError(max(names, key=names.count))
     return fields
-
-
-def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:
-    """Note the kind of the first value of a column, unless it is known."""
-    kind = next((type(value) for value in values if value is not None), None)
-    if kind is not None:
-        kinds.setdefault(name, kind)
 
 
 def open_table(file: str, query: Query = ANYTHING, place: str | None = None) -> Table:

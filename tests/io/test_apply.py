@@ -11,7 +11,7 @@ import pytest
 
 from helpers import draw_logits
 from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import FormatError, InputWarning, ParameterError
 from refocal.io import Predictions, apply, read, read_multilabel
 
 
@@ -156,3 +156,30 @@ def test_what_is_no_probability_of_one_class_of_several_is_not_renormalised(tmp_
     with pytest.raises(ParameterError, match=f"^The 'renormalise' of apply must be left out: {expected}. Got True"):
         apply(fitted, tmp_path / "rows.npy", tmp_path / "out.npy", renormalise=True)
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("n_bad", [1, 30])
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_bad_rows_alone_in_a_file_do_not_look_like_probabilities(tmp_path, n_bad, n_columns):
+    logits, labels = draw_logits(200, 3, 0)
+    if n_columns == 1:
+        logits, labels = logits[:, 0] - logits[:, 1], (labels == 0).astype(int)
+    fitted = TemperatureScaling().fit(logits, labels)
+    names = ["logit"] if n_columns == 1 else ["logit_0", "logit_1", "logit_2"]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    good = pd.DataFrame(logits.reshape(200, -1), columns=names)
+    good.to_parquet(folder / "a.parquet")
+    pd.DataFrame(np.full((n_bad, n_columns), np.nan), columns=names).to_parquet(folder / "b.parquet")
+    (written,) = apply(fitted, folder, tmp_path / "probs.csv", skip_bad_rows=True)
+    assert (written.n_rows, written.n_skipped) == (200 + n_bad, n_bad)
+
+
+def test_bad_rows_do_not_hide_that_the_others_are_percentages(tmp_path):
+    logits, labels = draw_logits(200, 3, 0)
+    fitted = TemperatureScaling().fit(logits, labels)
+    percentages = 100.0 * fitted.predict_proba(logits)
+    percentages[7] = np.nan
+    pd.DataFrame(percentages, columns=["logit_0", "logit_1", "logit_2"]).to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.warns(InputWarning, match="sum to 100"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv", skip_bad_rows=True)

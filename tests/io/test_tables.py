@@ -567,22 +567,3 @@ def test_lists_that_are_passed_on_keep_their_whole_numbers(tmp_path, ending):
         found = json.loads((tmp_path / "p.jsonl").read_text().splitlines()[0])["tokens"]
     assert found == tokens
     assert [*map(type, found)] == [int, int]
-
-
-@pytest.mark.parametrize("wrong", ["oops", "1.5", [1.0], {"a": 1}])
-@pytest.mark.parametrize("name", ["logit_a", "logits", "label"])
-def test_a_bad_first_row_does_not_say_what_the_other_rows_of_json_lines_hold(tmp_path, wrong, name):
-    of_classes = [dict(zip(("logit_a", "logit_b", "logit_c", "logit_d"), row, strict=True)) for row in LOGITS.tolist()]
-    of_lists = [{"logits": row} for row in LOGITS.tolist()]
-    rows = [
-        {**scores, "label": int(label)}
-        for scores, label in zip(of_lists if name == "logits" else of_classes, LABELS, strict=True)
-    ]
-    rows[0][name] = wrong
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values = "logits" if name == "logits" else "logit_*"
-    found = TemperatureScaling().fit(open_rows(path, values=values, labels="label", skip_bad_rows=True))
-    assert found.fit_report_["n_skipped"] == 1
-    expected = TemperatureScaling().fit(LOGITS[1:], LABELS[1:])
-    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)

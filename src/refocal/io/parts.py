@@ -30,6 +30,9 @@ from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
+# Types of pyarrow that hold several numbers, and those that hold several values of any kind.
+LISTS = ("list<", "large_list<", "fixed_size_list<")
+NESTED = (*LISTS, "struct<", "map<")
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ class Table(Contents):
                     {name: _without_truths(batch[name]) for name in columns.labels}, columns.labels, first
                 )
             else:  # several that are passed on are among the columns that are kept
-                labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
+                labels = self._labels(batch, columns.labels[0]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: self._group(name, exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
@@ -361,13 +364,32 @@ class Table(Contents):
             return np.stack(vectors, axis=1)
         return next(iter(vectors), None)
 
+    def _labels(self, batch: ColumnBatch, name: str) -> NDArray[Any]:
+        """A column of labels, as they are stored."""
+        self._check_flat(name, batch[name])
+        return plain(batch[name])
+
+    def _check_flat(self, name: str, column: Any) -> None:
+        """Refuse a column of lists or objects where each row has one value."""
+        if _is_plain(column):
+            is_nested = any(isinstance(cell, (list, dict)) for cell in column[:FIRST_ROWS])
+        else:
+            is_nested = str(column.type).startswith(NESTED)
+        if is_nested:
+            problem = f"the column {name!r} holds lists or objects, where one value per row was expected"
+            raise FormatError(f"{self.where}: {problem}.")
+
     def numbers(self, batch: ColumnBatch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
         column = batch[name]
+        self._check_flat(name, column)
         try:
             if holds_text(column):
                 column = _as_numbers(column) if _is_plain(column) else column.cast("float64")
-        except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
+            values = plain(column)
+            return values.astype(np.float64) if values.dtype.kind == "O" else values
+        except (ValueError, TypeError, NotImplementedError):
+            # Python knows more spellings of a number, and says which is none.
             cells = plain(column).tolist()
             column = np.array([number(cell) for cell in cells])
             bad = np.isnan(column) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
@@ -379,8 +401,7 @@ class Table(Contents):
                     raise FormatError(f"{self.where}: {got}; write decimals with a point, 0.25.") from None
                 remedy = Remedy.COLUMNS if bad.all() else None  # of numbers, it is the right column
                 raise FormatError(f"{self.where}: {got}, where a number was expected.", remedy) from None
-        values = plain(column)
-        return values.astype(np.float64) if values.dtype.kind == "O" else values
+            return np.asarray(column)
 
     def lists(self, batch: ColumnBatch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""

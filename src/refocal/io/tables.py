@@ -24,12 +24,9 @@ from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
 from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, is_large, partitions_of
-from refocal.io.parts import ColumnBatch, Table, most_frequent, number, objects, plain
+from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
-
-# Types of pyarrow that hold several numbers.
-LISTS = ("list<", "large_list<", "fixed_size_list<")
 
 
 class ParquetTable(Table):

@@ -183,3 +183,16 @@ def test_bad_rows_do_not_hide_that_the_others_are_percentages(tmp_path):
     pd.DataFrame(percentages, columns=["logit_0", "logit_1", "logit_2"]).to_csv(tmp_path / "rows.csv", index=False)
     with pytest.warns(InputWarning, match="sum to 100"):
         apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv", skip_bad_rows=True)
+
+
+def test_truths_in_text_are_labels_of_arrays_that_can_be_read_again(tmp_path):
+    log_odds = 2 * np.random.default_rng(0).normal(size=(120, 2))
+    labels = log_odds + np.random.default_rng(1).logistic(size=(120, 2)) > 0
+    table = pd.DataFrame(log_odds, columns=["score_red", "score_round"])
+    table[["label_red", "label_round"]] = labels
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows = read_multilabel(tmp_path / "rows.csv")
+    fitted = MultiLabelCalibration(method="ts").fit(rows.values, rows.labels, class_names=rows.class_names)
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz")
+    again = read_multilabel(tmp_path / "out.npz", input="probabilities")
+    np.testing.assert_array_equal(again.labels, labels)

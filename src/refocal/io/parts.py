@@ -215,7 +215,7 @@ class Table(Contents):
                 values = self.matrix(batch, columns.classes, first)
             if query.several:
                 labels = self.matrix(
-                    {name: _without_truths(batch[name]) for name in columns.labels}, columns.labels, first
+                    {name: without_truths(batch[name]) for name in columns.labels}, columns.labels, first
                 )
             else:  # several that are passed on are among the columns that are kept
                 labels = self._labels(batch, columns.labels[0]) if len(columns.labels) == 1 else None
@@ -491,10 +491,10 @@ def _as_typed(cell: Any) -> Any:
     return number(cell) if is_decimal else cell
 
 
-def _without_truths(column: Any) -> Any:
+def without_truths(column: Any) -> Any:
     """A column of several labels in which text such as True is 1, as it is in a column of truths.
 
-    >>> _without_truths(np.array(["True", "0", "false", ""], dtype=object))
+    >>> without_truths(np.array(["True", "0", "false", ""], dtype=object))
     array(['1', '0', '0', ''], dtype=object)
     """
     numbers = {"true": "1", "false": "0"}

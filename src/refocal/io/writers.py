@@ -20,7 +20,7 @@ from refocal._groups import bytes_as_text
 from refocal.calibrators.answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import NESTED, number, objects, plain
+from refocal.io.parts import NESTED, number, objects, plain, without_truths
 from refocal.rows.keys import label_key
 
 LABEL = "label"
@@ -70,8 +70,8 @@ def columns_of(
 
 
 def _side_by_side(columns: ColumnValues) -> NDArray[Any]:
-    """Columns of labels as a matrix: of numbers where all are, NaN where one is missing, else of text."""
-    cells = [plain(column) for column in columns.values()]
+    """Columns of labels as a matrix: of numbers where all are, or truths, NaN where one is missing, else of text."""
+    cells = [plain(without_truths(column)) for column in columns.values()]
     if all(column.dtype.kind in "iufb" for column in cells):
         return np.stack(cells, axis=1)
     texts = [[cell for cell in column.tolist() if cell not in (None, "")] for column in cells]

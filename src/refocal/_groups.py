@@ -149,7 +149,7 @@ def _name(value: Any) -> str:
     Whole numbers, which a missing one in their column makes floats, are written without a point.
     """
     if isinstance(value, bytes):
-        value = value.decode()
+        value = bytes_as_text(value)
     if isinstance(value, str):
         return without_time_of_day(str(value))
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -163,6 +163,20 @@ def _name(value: Any) -> str:
         # In its own precision: a third of float32 is 0.33333334, as in a text file.
         return str(int(number)) if number.is_integer() else str(value)
     return without_time_of_day(str(value))
+
+
+def bytes_as_text(cell: Any) -> str:
+    r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; anything else as Python writes it.
+
+    >>> bytes_as_text(b"\xc3\xa9t\xc3\xa9"), bytes_as_text(b"\xff\x00")
+    ('été', 'ff00')
+    """
+    if not isinstance(cell, bytes):
+        return str(cell)
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return cell.hex()
 
 
 def _duration(value: timedelta | np.timedelta64) -> str:

@@ -188,6 +188,9 @@ def test_probabilities_when_said_so():
     assert warned[0].filename == __file__
     with pytest.warns(InputWarning, match=r"sum to 100, as percentages do.*divide them by 100 and say so: input="):
         TemperatureScaling().fit(100.0 * p, labels)
+    with pytest.warns(InputWarning, match="TemperatureScaling.predict_proba: all rows of 'X' sum to 100") as warned:
+        fitted.predict_proba(100.0 * p)
+    assert warned[0].filename == __file__
     zero = np.array([[1.0, 0.0], [0.3, 0.7], [1.0, 0.0], [0.6, 0.4]])
     assert np.isfinite(TemperatureScaling(input="probabilities").fit(zero, [0, 1, 1, 0]).temperature_)
 

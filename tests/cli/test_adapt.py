@@ -46,6 +46,18 @@ def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
     assert "was not tested: name the rows of the fit with --fit-rows" in out
 
 
+def test_given_shares_are_not_tested_and_options_about_rows_need_rows(refocal, files):
+    shares = ("--shares", "0.1,0.1,0.8", "-o", "k.json")
+    for more in ((), ("--fit-rows", "val.csv")):
+        code, out, _ = refocal("adapt", "c.json", "new.csv", *shares, *more)
+        assert code == 0
+        assert "Whether the given shares explain the rows was not tested." in out
+        assert "--fit-rows" not in out
+    code, _, err = refocal("adapt", "c.json", *shares, "--values", "no_such_*", "--ignore-index", "7")
+    assert (code, "--values, --ignore-index: for rows, of which none are given" in err) == (2, True)
+    assert refocal("adapt", "c.json", *shares)[0] == 0
+
+
 def test_rows_of_the_same_shares_change_nothing(refocal, files, folder):
     code, out, _ = refocal("adapt", "c.json", "val.csv", "-o", "s.json", "--report", "s.html")
     assert code == 0

@@ -208,6 +208,13 @@ def test_monitors_of_other_positive_labels_are_not_merged(refocal, folder):
     assert (code, "whose positive class is 'bad'" in err) == (1, True)
 
 
+@pytest.mark.parametrize("option", ["--fail-if-alarm", "--restart"])
+def test_a_state_that_is_not_there_has_no_alarm_to_ask_for(refocal, folder, option):
+    code, _, err = refocal("monitor", "--state", "typo.json", option)
+    assert (code, err) == (2, "refocal: typo.json: no such file; a new state begins with batches.\n")
+    assert not (folder / "typo.json").exists()
+
+
 def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
     (folder / "empty.csv").write_text("p,label\n")
     code, out, _ = refocal("monitor", "empty.csv", "--probabilities")

@@ -146,3 +146,15 @@ def test_a_run_has_predictions_of_one_number_of_classes():
         Run(three, two)
     with pytest.raises(ParameterError, match="'validation' of Run must be Predictions"):
         Run(three.values, three)
+
+
+def test_hidden_folders_are_no_runs_and_a_folder_whose_parts_are_unknown_is_refused(parts):
+    for name in ("_old", ".ipynb_checkpoints"):
+        write_rows(parts / "a" / name / "val.npz", 40)
+        write_rows(parts / "a" / name / "test.npz", 40)
+    assert [run.network for run in found_runs(parts / "a")] == ["res-net-1", "res-net-2", "vit-1", "vit-2"]
+    write_rows(parts / "a" / "vit-2" / "valid.npz", 40)  # which of two is meant is not known
+    with pytest.raises(
+        FormatError, match=r"vit-2: must hold one file of rows.*It holds test\.npz, val\.npz, valid\.npz"
+    ):
+        found_runs(parts / "a")

@@ -13,7 +13,7 @@ import pytest
 
 from helpers import draw_logits
 from refocal import MultiLabelCalibration, PredictionSets, TemperatureScaling, VennAbersCalibration
-from refocal.errors import DataError, FormatError, ParameterError
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError
 from refocal.io import Predictions, apply, read, read_multilabel
 
 
@@ -268,3 +268,43 @@ def test_labels_have_one_type_in_all_blocks_where_some_classes_are_words(tmp_pat
     assert sorted(pd.read_parquet(tmp_path / "out.parquet")["label"]) == expected
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["label"] for line in lines) == expected
+
+
+@pytest.mark.parametrize("n_bad", [1, 30])
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_bad_rows_alone_in_a_file_do_not_look_like_probabilities(tmp_path, n_bad, n_columns):
+    logits, labels = draw_logits(200, 3, 0)
+    if n_columns == 1:
+        logits, labels = logits[:, 0] - logits[:, 1], (labels == 0).astype(int)
+    fitted = TemperatureScaling().fit(logits, labels)
+    names = ["logit"] if n_columns == 1 else ["logit_0", "logit_1", "logit_2"]
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    good = pd.DataFrame(logits.reshape(200, -1), columns=names)
+    good.to_parquet(folder / "a.parquet")
+    pd.DataFrame(np.full((n_bad, n_columns), np.nan), columns=names).to_parquet(folder / "b.parquet")
+    (written,) = apply(fitted, folder, tmp_path / "probs.csv", skip_bad_rows=True)
+    assert (written.n_rows, written.n_skipped) == (200 + n_bad, n_bad)
+
+
+def test_bad_rows_do_not_hide_that_the_others_are_percentages(tmp_path):
+    logits, labels = draw_logits(200, 3, 0)
+    fitted = TemperatureScaling().fit(logits, labels)
+    percentages = 100.0 * fitted.predict_proba(logits)
+    percentages[7] = np.nan
+    pd.DataFrame(percentages, columns=["logit_0", "logit_1", "logit_2"]).to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.warns(InputWarning, match="sum to 100"):
+        apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.csv", skip_bad_rows=True)
+
+
+def test_truths_in_text_are_labels_of_arrays_that_can_be_read_again(tmp_path):
+    log_odds = 2 * np.random.default_rng(0).normal(size=(120, 2))
+    labels = log_odds + np.random.default_rng(1).logistic(size=(120, 2)) > 0
+    table = pd.DataFrame(log_odds, columns=["score_red", "score_round"])
+    table[["label_red", "label_round"]] = labels
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows = read_multilabel(tmp_path / "rows.csv")
+    fitted = MultiLabelCalibration(method="ts").fit(rows.values, rows.labels, class_names=rows.class_names)
+    apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz")
+    again = read_multilabel(tmp_path / "out.npz", input="probabilities")
+    np.testing.assert_array_equal(again.labels, labels)

@@ -677,3 +677,20 @@ def test_values_are_a_text(function, values, tmp_path):
     with pytest.raises(ParameterError, match=r"'values' of .* must be a text: .* several with commas"):
         function(path, values=values)
     assert function(path, values="a,b").class_names == ("a", "b")
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet"])
+def test_one_column_is_refused_in_blocks_too(tmp_path, ending):
+    path = tmp_path / f"rows{ending}"
+    labels = np.array([0, 1, 1])
+    options = {}
+    if ending == ".parquet":
+        pd.DataFrame({"logits": [[0.5], [1.5], [2.5]], "label": labels}).to_parquet(path)
+    elif ending == ".npz":
+        np.savez(path, logits=np.ones((3, 1)), labels=labels)
+    else:
+        np.save(path, np.ones((3, 1)))
+        np.save(tmp_path / "labels.npy", labels)
+        options["labels"] = str(tmp_path / "labels.npy")
+    with pytest.raises(FormatError, match="must have two or more columns, one per class, or one number per row"):
+        open_rows(path, skip_bad_rows=True, **options)

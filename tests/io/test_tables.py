@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -257,6 +258,21 @@ def test_what_is_wrong_is_named_by_file_and_row_or_counted(tmp_path, fitted, new
     frame, found = read_table(tmp_path / "probs.csv")
     np.testing.assert_array_equal(found[frame["id"] == "row1701"], fitted.predict_proba(LOGITS[1701:1702]))
     assert len(frame) == (1999 if new == "1,2" else 2000)
+
+
+def test_lines_that_are_left_out_are_counted_whenever_the_reader_comes_upon_them(tmp_path, monkeypatch):
+    """A thread reads ahead: lines that it leaves out while a block is in use, or behind the last block, count too."""
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", "1024")
+    good = "0.5,1.5,cat\n1.5,0.25,dog\n" * 100
+    bad = "1.5,cat\n" * 100
+    path = tmp_path / "rows.csv"
+    path.write_text("logit_cat,logit_dog,label\n" + good + bad + good + bad)
+    (part,) = open_rows(path, skip_bad_rows=True).parts
+    lost = []
+    for raw in part.blocks():
+        time.sleep(0.05)  # in which the thread comes upon further lines
+        lost.append(raw.n_lost)
+    assert sum(lost) == 200
 
 
 @pytest.mark.parametrize(

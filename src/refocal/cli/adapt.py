@@ -56,6 +56,11 @@ def adapt(
         guard_output(report, read, files=[calibrator, output], argument="report", function=function)
     if rows is None and shares is None:
         raise UsageError("Give rows without labels, or the new shares with --shares.")
+    of_rows = [] if read else options.given_options(scores)
+    if of_rows:
+        raise UsageError(
+            f"{', '.join(of_rows)}: for rows, of which none are given; --shares are in the calibrator's order."
+        )
     fitted = options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
     new = None if rows is None else _read(rows, reading, fitted, labelled=False)
@@ -80,6 +85,8 @@ def adapt(
     if found.label_shift is not None and not found.refused:
         explain = "do not explain" if found.label_shift.rejects else "explain"
         say(f"New shares {explain} the rows (p = {found.label_shift.p_value:.2g}).")
+    elif rows is not None and shares is not None:
+        say("Whether the given shares explain the rows was not tested.")
     elif rows is not None and fit_rows is None:
         say("Whether new shares explain the rows was not tested: name the rows of the fit with --fit-rows.")
     if found.refused:

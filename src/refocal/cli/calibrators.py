@@ -233,7 +233,8 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
             if files[0] == 0 or not output.is_dir():
                 raise
             raise FileProblem(f"{place}: {explained(error)} They were written to {output}.") from error
-        wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
+        like = "percentages" if error.remedy is Remedy.PERCENTAGES else "probabilities"
+        wanted = f"look like {like}, but this calibrator takes logits; fit one with --probabilities"
         raise FileProblem(f"{place}: the rows {wanted}.") from error
     except (KeyboardInterrupt, RefocalError, OSError) as error:
         if isinstance(error, FormatError) and error.remedy in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):

@@ -26,6 +26,7 @@ from refocal._arrays import (
     row_blocks,
     to_numpy,
 )
+from refocal._validation import SUM_TOLERANCE
 from refocal.engine import c_engine
 from refocal.engine.program import Findings, Opcode, Program, program_for, program_of
 from refocal.maps.chain import BLOCK, Chain
@@ -36,7 +37,8 @@ class Applied(NamedTuple):
 
     probabilities: Array
     is_suspect: bool
-    """NaN, +inf or a row of -inf was among the logits, or all rows sum to 1 as those of probabilities do."""
+    """NaN, +inf or a row of -inf was among the logits, or all rows sum to 1 as those of probabilities do, or the first
+    to 100."""
 
 
 def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: bool = False) -> Applied | None:
@@ -64,7 +66,13 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
     if findings & Findings.LOST.value:
         return None
     # Where no row is bad and one is not a probability, the logits are what they should be.
-    return Applied(p, is_suspect=findings != Findings.NOT_PROBABILITIES.value)
+    return Applied(p, is_suspect=findings != Findings.NOT_PROBABILITIES.value or _begins_like_percentages(logits))
+
+
+def _begins_like_percentages(logits: NDArray[Any]) -> bool:
+    """Whether the first of some finite rows sums to 100: then a closer look tells whether all do."""
+    whole = 100.0
+    return abs(float(logits[0].sum(dtype=np.float64)) - whole) <= SUM_TOLERANCE * whole
 
 
 def apply_on_gpu(chain: Chain, logits: Array, *, log: bool = False, reports: bool = True) -> Applied | None:

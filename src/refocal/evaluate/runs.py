@@ -88,7 +88,8 @@ def read_runs(
         - A pattern such as "logits/{dataset}/{network}-{seed}/{part}.npz": a field stands for part of a name, `{seed}`
           for digits, `{part}` for val, valid, validation, cal, calib, calibration or test, and * for anything.
         - A folder: its runs.csv if there is one, otherwise each of its files, and of its folders with a file of
-          validation and one of test rows, is a run.
+          validation and one of test rows, is a run. A folder with other files of rows is refused; names that begin
+          with . or _ are left out.
     validation, test : dict, optional
         Arguments of `refocal.io.read` for the two parts alone, where one file holds both:
         `validation={"values": "val", "labels": "yv"}`. A file without parts is split in half.
@@ -268,7 +269,7 @@ def _of_folder(folder: Path) -> list[RunFiles]:
         return _of_table(_records(table), folder, str(table))
     runs = []
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
+        if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
             files = [file for file in sorted(entry.iterdir()) if _holds_rows(file)]
@@ -278,6 +279,12 @@ def _of_folder(folder: Path) -> list[RunFiles]:
                 runs.append(RunFiles(str(validation[0]), str(test[0]), "data", entry.name, "0"))
             elif len(files) == 1:
                 runs.append(RunFiles(str(files[0]), None, "data", entry.name, "0"))
+            elif files:
+                held = ", ".join(file.name for file in files)
+                expected = (
+                    "one file of rows, or one of validation and one of test rows called so, as val.npz and test.npz"
+                )
+                raise FormatError(f"{entry}: must hold {expected}. It holds {held}.")
         elif _holds_rows(entry):
             runs.append(RunFiles(str(entry), None, "data", entry.stem, "0"))
     return runs

@@ -91,7 +91,7 @@ class ChunkPredictor:
                 row = int(np.argmax(bad))
                 raise self._error_of(widened(matrix)[row], f"row {raw.first_row + row} of {raw.where}")
             values = values.copy()
-            values[bad] = 1.0 / reader.n_classes  # a placeholder row, whose predictions are removed again
+            values[bad] = _placeholder(values, bad, reader)
         groups = as_groups(raw.groups, len(values), reader.function)
         with warnings.catch_warnings():
             # One chunk may well have no group that the fit has seen; all together should have some.
@@ -130,6 +130,16 @@ class ChunkPredictor:
         """Warn that no row of all has a group that the fit has seen."""
         if isinstance(self.calibrator, GroupCalibration | PredictionSets) and self.calibrator.needs_groups:
             self.calibrator.warn_of_unused({}, "apply")
+
+
+def _placeholder(values: Any, bad: Any, reader: RowReader) -> Any:
+    """What stands in for bad rows until their predictions are removed again: a good row, or else any.
+
+    Rows that all look like probabilities are no logits; whether they do must not depend on what is put in.
+    """
+    if not bad.all():
+        return values[np.argmin(bad)]
+    return 1.0 / reader.n_classes if reader.input == "probabilities" else -1.0
 
 
 @dataclass(frozen=True)

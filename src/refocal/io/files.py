@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -112,23 +113,29 @@ def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
 def files_of(place: str, options: Options = None) -> list[str]:
     """The tables of a folder, a pattern or an address, in the order of their names.
 
-    A folder with tables of several formats is refused. Files that are no data are passed over: see `is_hidden`.
+    Below a folder, and where a pattern does not say so, names that begin with . or _ are left out: they are of jobs
+    that have not ended, of editors and of notebooks. A folder with tables of several formats is refused, and rows that
+    would be read twice.
     """
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
         is_folder = not (is_pattern(path) or ending_of(path) in TABLES)
         try:
-            places = filesystem.find(path) if is_folder else filesystem.glob(path)
+            matches = filesystem.glob(path.rstrip("/") + "/**" if is_folder else path, detail=True)
         except FileNotFoundError:
             raise
         except OSError as error:  # no such bucket, no permission
             raise OSError(f"{place}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
-        places = [filesystem.unstrip_protocol(file) for file in places]
+        are_files = {filesystem.unstrip_protocol(file): about["type"] != "directory" for file, about in matches.items()}
     elif is_folder := Path(place).is_dir():
-        places = [str(file) for file in Path(place).rglob("*") if file.is_file()]
+        are_files = dict.fromkeys(_files_below(place), True)
     else:
-        places = glob(place, recursive=True) if is_pattern(place) else [place]
-    files = sorted(file for file in places if not _is_passed_over(file, place))
+        matches = glob(place, recursive=True) if is_pattern(place) else [place]
+        are_files = {file: not Path(file).is_dir() for file in matches}
+    goes_down = is_folder or "**" in place  # the files of a folder are there beside it
+    files = sorted(file for file, is_file in are_files.items() if is_file or not goes_down)
+    if is_folder or is_pattern(place):
+        files = [file for file in files if not _is_passed_over(file, place)]
     if is_folder:
         of_format = {ending: [file for file in files if ending_of(file) == ending] for ending in TABLES}
         present = [ending for ending, some in of_format.items() if some]
@@ -136,32 +143,54 @@ def files_of(place: str, options: Options = None) -> list[str]:
             problem = f"holds {' and '.join(present)} files; say which with a pattern"
             raise FormatError(f"{place}: {problem} such as '{place.rstrip('/')}/*{present[0]}'.")
         files = of_format[present[0]] if present else []
-        both = next((file for file in files if f"{file}.gz" in files), None)
-        if both is not None:
-            raise FormatError(f"{both}: also there as .gz; the rows would count twice. Remove one of them.")
+    _check_once(files)
     if not files:
         raise FileNotFoundError(f"{place}: no tables there.")
     return files
 
 
-def _steps_below(file: str, place: str) -> list[str]:
-    """The folders between a data set and one of its files, and the name of the file; empty for a file alone.
-
-    Of a pattern they begin with the first that is not spelt out.
-    """
-    is_address = "://" in place
-    steps = place.rstrip("/").split("/") if is_address else list(Path(place).parts)
-    if is_pattern(place):
-        steps = steps[: next(i for i, step in enumerate(steps) if has_magic(step))]
-    return (file.split("/") if is_address else list(Path(file).parts))[len(steps) :]
+def _files_below(folder: str) -> Iterator[str]:
+    """All files in a folder and in those below it, also where these are links, but for links to a folder above."""
+    for here, folders, names in os.walk(folder, followlinks=True):
+        above = Path(here).resolve()
+        folders[:] = [name for name in folders if not above.is_relative_to(Path(here, name).resolve())]
+        yield from (str(Path(here, name)) for name in names)
 
 
 def _is_passed_over(file: str, place: str) -> bool:
-    """Whether a file of a data set is no data by its name or its folders, unless a pattern asks for such names."""
-    steps = _steps_below(file, place)
-    asked = [step for step in place.split("/") if is_pattern(place) and step.startswith((".", "_"))]
-    steps = ["" if any(fnmatchcase(step, each) for each in asked) else step for step in steps]
-    return bool(steps) and is_hidden(steps)
+    """Whether a file of a data set is no data by its name or its folders, unless a pattern asks for such names.
+
+    >>> _is_passed_over("rows/.ipynb_checkpoints/a.csv", "rows"), _is_passed_over("_rows/a.csv", "_rows/*.csv")
+    (True, False)
+    """
+    names = _steps(file)[_n_spelt_out(place) :]
+    asked = [step for step in _steps(place) if is_pattern(place) and step.startswith((".", "_"))]
+    names = ["" if any(fnmatchcase(name, step) for step in asked) else name for name in names]
+    return bool(names) and is_hidden(names)
+
+
+def _check_once(files: list[str]) -> None:
+    """Refuse tables that are there twice: packed as well, or under another name by a link."""
+    twice = "the rows would count twice. Remove one of them."
+    both = next((file for file in files if f"{file}.gz" in files), None)
+    if both is not None:
+        raise FormatError(f"{both}: also there as .gz; {twice}")
+    known: dict[str, str] = {}
+    for file in files:
+        before = known.setdefault(file if "://" in file else os.path.realpath(file), file)
+        if before != file:
+            raise FormatError(f"{file}: also there as {before}; {twice}")
+
+
+def _steps(place: str) -> list[str]:
+    """The names that a path or an address consists of."""
+    return place.rstrip("/").split("/") if "://" in place else list(Path(place).parts)
+
+
+def _n_spelt_out(place: str) -> int:
+    """How many steps of a place come before the first that is not spelt out; all of a folder."""
+    steps = _steps(place)
+    return next((i for i, step in enumerate(steps) if has_magic(step)), 0) if is_pattern(place) else len(steps)
 
 
 def partitions_of(file: str, place: str) -> dict[str, str | None]:
@@ -174,7 +203,8 @@ def partitions_of(file: str, place: str) -> dict[str, str | None]:
     >>> partitions_of("rows/day=3/region=west/a.parquet", "rows/day=3/*/*.parquet")
     {'region': 'west'}
     """
-    pairs = [folder.partition("=") for folder in _steps_below(file, place)[:-1]]
+    folders = _steps(file)[_n_spelt_out(place) : -1]
+    pairs = [folder.partition("=") for folder in folders]
     values = {unquote(key): unquote(value) for key, equals, value in pairs if key and equals}
     missing_value = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark write a missing one
     return {key: None if value == missing_value else value for key, value in values.items()}

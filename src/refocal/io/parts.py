@@ -30,6 +30,9 @@ from refocal.rows.scores import as_scores, column_names
 
 # The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
+# Types of pyarrow that hold several numbers, and those that hold several values of any kind.
+LISTS = ("list<", "large_list<", "fixed_size_list<")
+NESTED = (*LISTS, "struct<", "map<")
 
 
 @dataclass(frozen=True)
@@ -179,11 +182,10 @@ ColumnBatch = dict[str, Any]
 
 
 class Table(Contents):
-    """One file of columns, a part of a data set; `n_lost` counts lines that a query left out."""
+    """One file of columns, a part of a data set."""
 
     is_table = True
     n_rows: int | None = None
-    n_lost = 0
     columns: Columns
     """The columns of the first file of the data set that has rows."""
     kept: Collection[str] = ()
@@ -204,30 +206,31 @@ class Table(Contents):
         """Batches of rows; labels and weight are None where no column holds them."""
         columns = self.columns
         query = self.query
-        counted = 0
+        lost: list[int] = []
+        n_counted = 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.kept = {*kept} - {*wanted}
         self._check([*wanted, *kept])
-        self.n_lost = 0
-        for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
+        n_rows = rows_of_a_block(columns.n_classes)
+        for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), n_rows, lost):
             if columns.nested:
                 values = self.lists(batch, wanted[0], columns.n_classes, first)
             else:
                 values = self.matrix(batch, columns.classes, first)
             if query.several:
                 labels = self.matrix(
-                    {name: _without_truths(batch[name]) for name in columns.labels}, columns.labels, first
+                    {name: without_truths(batch[name]) for name in columns.labels}, columns.labels, first
                 )
             else:  # several that are passed on are among the columns that are kept
                 labels = plain(batch[columns.labels[0]]) if len(columns.labels) == 1 else None
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: self._group(name, exact(batch[name])) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            n_lost = self.n_lost - counted
+            n_lost = len(lost) - n_counted
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
-            counted = self.n_lost
+            n_counted += n_lost
 
     def _is_moved(self) -> bool:
         """Whether this file has the classes in another order than the first one, which numbers may count."""
@@ -288,7 +291,8 @@ class Table(Contents):
             return columns
         n_classes = max(len(columns.classes), 2)  # one column is for class 1 of two
         if columns.nested:
-            n_classes = next((len(cell) for cell in cells if cell is not None), 0)
+            lengths = [len(cell) for cell in cells if cell is not None] or [0]
+            n_classes = most_frequent(lengths) if self.query.lenient else lengths[0]
         if self.query.only_labels:
             n_classes = 1
         return replace(columns, n_classes=n_classes)
@@ -324,14 +328,21 @@ class Table(Contents):
                 break
         return ""
 
-    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
-        """The columns in batches of about `n_rows` rows, each with the number of its first row."""
+    def batches(
+        self, columns: Sequence[str], n_rows: int, lost: list[int] | None = None
+    ) -> Iterator[tuple[int, ColumnBatch]]:
+        """The columns in batches of about `n_rows` rows, each with the number of its first row.
+
+        `lost` gets the number of cells of each line that is left out. It belongs to one pass: another may go on in a
+        thread that reads ahead.
+        """
+        lost = [] if lost is None else lost
         first = 0
         # Where only folders are asked for, any column tells how many rows there are.
         stored = [name for name in columns if name not in self.partitions] or self.names[:1]
         of_folders = {name: value for name, value in self.partitions.items() if name in columns}
         with refusing(self.where, self._problem):
-            for batch in self._batches(stored, n_rows):
+            for batch in self._batches(stored, n_rows, lost):
                 n_read = len(batch[stored[0]])
                 yield first, batch | {name: repeated(value, n_read) for name, value in of_folders.items()}
                 first += n_read
@@ -341,7 +352,7 @@ class Table(Contents):
         """The names of the columns, and of those that hold lists."""
 
     @abstractmethod
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
 
     def _open(self) -> Any:
@@ -359,13 +370,27 @@ class Table(Contents):
             return np.stack(vectors, axis=1)
         return next(iter(vectors), None)
 
+    def _check_flat(self, name: str, column: Any) -> None:
+        """Refuse a column of lists or objects where each row has one value."""
+        if _is_plain(column):
+            is_nested = any(isinstance(cell, (list, dict)) for cell in column[:FIRST_ROWS])
+        else:
+            is_nested = str(column.type).startswith(NESTED)
+        if is_nested:
+            problem = f"the column {name!r} holds lists or objects, where one value per row was expected"
+            raise FormatError(f"{self.where}: {problem}.")
+
     def numbers(self, batch: ColumnBatch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
         column = batch[name]
+        self._check_flat(name, column)
         try:
             if holds_text(column):
                 column = _as_numbers(column) if _is_plain(column) else column.cast("float64")
-        except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
+            values = plain(column)
+            return values.astype(np.float64) if values.dtype.kind == "O" else values
+        except (ValueError, TypeError, NotImplementedError):
+            # Python knows more spellings of a number, and says which is none.
             cells = plain(column).tolist()
             column = np.array([number(cell) for cell in cells])
             bad = np.isnan(column) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
@@ -377,8 +402,7 @@ class Table(Contents):
                     raise FormatError(f"{self.where}: {got}; write decimals with a point, 0.25.") from None
                 remedy = Remedy.COLUMNS if bad.all() else None  # of numbers, it is the right column
                 raise FormatError(f"{self.where}: {got}, where a number was expected.", remedy) from None
-        values = plain(column)
-        return values.astype(np.float64) if values.dtype.kind == "O" else values
+            return np.asarray(column)
 
     def lists(self, batch: ColumnBatch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
@@ -424,6 +448,15 @@ def objects(values: list[Any]) -> NDArray[Any]:
     return array
 
 
+def most_frequent(values: list[Any]) -> Any:
+    """The value that is there most often; of several the first.
+
+    >>> most_frequent([3, 4, 4, 5])
+    4
+    """
+    return max(dict.fromkeys(values), key=values.count)
+
+
 def holds_text(column: Any) -> bool:
     """Whether a column is one of text."""
     if _is_plain(column):
@@ -459,10 +492,10 @@ def _as_typed(cell: Any) -> Any:
     return number(cell) if is_decimal else cell
 
 
-def _without_truths(column: Any) -> Any:
+def without_truths(column: Any) -> Any:
     """A column of several labels in which text such as True is 1, as it is in a column of truths.
 
-    >>> _without_truths(np.array(["True", "0", "false", ""], dtype=object))
+    >>> without_truths(np.array(["True", "0", "false", ""], dtype=object))
     array(['1', '0', '0', ''], dtype=object)
     """
     numbers = {"true": "1", "false": "0"}

@@ -283,15 +283,24 @@ def open_parts(
         n_classes = opened.columns.n_classes
         if n_classes == 0:
             raise FormatError(f"{opened.tables[0].where}: none of the {len(opened.tables)} files has any rows.")
+        _check_two_classes(place, n_classes, several_labels=query.several or query.passes_several)
         return opened.tables, _reader(place, opened, query, n_classes)
     raw = opened.raw
     counted = n_columns(raw.values.shape)
     if counted is None:
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
+    _check_two_classes(place, counted, several_labels=several_labels or query.several or query.passes_several)
     options: dict[str, Any] = {"several_labels": several_labels, "is_moved": raw.is_moved}
     parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, **options)
     return parts, _reader(place, opened, query, counted)
+
+
+def _check_two_classes(place: str, n_classes: int, *, several_labels: bool) -> None:
+    """Refuse rows of one column, which could be of either of two classes; those of several labels may have one."""
+    if n_classes == 1 and not several_labels:
+        expected = "two or more columns, one per class, or one number per row for two classes"
+        raise FormatError(f"{place}: the scores must have {expected}. Got one column.")
 
 
 def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowReader:

@@ -24,12 +24,9 @@ from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
 from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, is_large, partitions_of
-from refocal.io.parts import ColumnBatch, Table, number, objects, plain
+from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
-
-# Types of pyarrow that hold several numbers.
-LISTS = ("list<", "large_list<", "fixed_size_list<")
 
 
 class ParquetTable(Table):
@@ -44,7 +41,7 @@ class ParquetTable(Table):
             raise FormatError(f"{self.where}: has two columns {twice!r}; rename one of them.")
         return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         with self._parquet() as parquet:
             yield from map(_batch, parquet.iter_batches(batch_size=n_rows, columns=list(columns)))
 
@@ -94,16 +91,16 @@ class TextTable(Table):
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
-        return self._by_arrow(columns) if find_spec("pyarrow") is not None else self._by_line(columns)
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
+        return self._by_arrow(columns, lost) if find_spec("pyarrow") is not None else self._by_line(columns, lost)
 
-    def _by_arrow(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
+    def _by_arrow(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
         wrong: list[Any] = []
 
         def note(row: Any) -> str:
-            wrong.append(row)
-            self.n_lost = len(wrong)
+            wrong.append(row)  # in a thread that reads ahead
+            lost.append(row.actual_columns)
             return "skip" if self.query.lenient else "error"
 
         parsing = reader.ParseOptions(
@@ -128,8 +125,10 @@ class TextTable(Table):
                 if not wrong:
                     raise
                 raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
+        if wrong:  # perhaps behind the last whole line: without a batch they would not be counted
+            yield {name: objects([]) for name in columns}
 
-    def _by_line(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
+    def _by_line(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         at = {name: self.names.index(name) for name in columns}
         with self._lines() as lines:
             parsed = csv.reader(lines, delimiter=self._separator)
@@ -142,7 +141,7 @@ class TextTable(Table):
                 misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
                 if misfits and not self.query.lenient:
                     raise self._misfit(*misfits[0])
-                self.n_lost += len(misfits)
+                lost += [n_cells for _, n_cells in misfits]
                 whole = [row for _, row in some if len(row) == self._n_cells]
                 yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
 
@@ -183,7 +182,7 @@ class JsonTable(Table):
             if name not in self._kinds:
                 values = [row.get(name) for row in rows]
                 self._kinds[name] = set(map(type, values)) - {type(None)}
-                _note_kind(self._first_kinds, name, values)
+                self._note_kind(self._first_kinds, name, values)
 
     def blocks(self) -> Iterator[RawRows]:
         """Batches of rows; a field that the first rows lack is an error where it is passed on or may be a class."""
@@ -206,7 +205,7 @@ class JsonTable(Table):
         if self.n_rows != 0:
             super()._check([name for name in wanted if name not in self.kept])
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
+    def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         first = 0
         kinds = dict(self._first_kinds)  # one kind for all blocks, so that their size does not decide
         for text in self._texts(_bytes_of_a_block()):
@@ -218,7 +217,7 @@ class JsonTable(Table):
                 self._late |= {name: plain(batch[name]) for name in sorted(late)}
                 for name in columns:
                     if name not in kinds:
-                        _note_kind(kinds, name, batch[name].to_pylist())
+                        self._note_kind(kinds, name, batch[name].to_pylist())
             yield batch
             first += len(batch[columns[0]])
 
@@ -283,13 +282,13 @@ class JsonTable(Table):
         return rows
 
     def _column(self, values: list[Any], name: str, first: int, kinds: dict[str, type]) -> NDArray[Any]:
-        """A column; of one that is asked for, values not of the kind of the file's first one are missing, or an error.
+        """A column; of one that is asked for, values of another kind than that of the file are missing, or an error.
 
         `kinds` has the kinds that are known so far.
         """
         if name in self.kept:
             return objects(values)
-        _note_kind(kinds, name, values)
+        self._note_kind(kinds, name, values)
         kind = kinds.get(name, object)
         allowed = (int, float) if kind in (int, float) else kind
         lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, allowed))]
@@ -299,6 +298,15 @@ class JsonTable(Table):
         column = objects(values)
         column[lost] = None
         return column
+
+    def _note_kind(self, kinds: dict[str, type], name: str, values: list[Any]) -> None:
+        """Note the kind of a column, unless it is known: that of its first value.
+
+        Where bad rows are left out it is that of most values: the first row may be a bad one.
+        """
+        found = [float if type(value) is int else type(value) for value in values if value is not None]
+        if found:
+            kinds.setdefault(name, most_frequent(found) if self.query.lenient else found[0])
 
 
 class _RepeatedFieldError(Exception):
@@ -316,13 +324,6 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise _RepeatedFieldError(max(names, key=names.count))
     return fields
-
-
-def _note_kind(kinds: dict[str, type], name: str, values: list[Any]) -> None:
-    """Note the kind of the first value of a column, unless it is known."""
-    kind = next((type(value) for value in values if value is not None), None)
-    if kind is not None:
-        kinds.setdefault(name, kind)
 
 
 def open_table(file: str, query: Query = ANYTHING, place: str | None = None) -> Table:

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._files import replace_atomically
+from refocal._groups import bytes_as_text
 from refocal.calibrators.answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import number, objects, plain
-from refocal.io.tables import LISTS
+from refocal.io.parts import NESTED, number, objects, plain, without_truths
 from refocal.rows.keys import label_key
 
 LABEL = "label"
@@ -71,8 +71,8 @@ def columns_of(
 
 
 def _side_by_side(columns: ColumnValues) -> NDArray[Any]:
-    """Columns of labels as a matrix: of numbers where all are, NaN where one is missing, else of text."""
-    cells = [plain(column) for column in columns.values()]
+    """Columns of labels as a matrix: of numbers where all are, or truths, NaN where one is missing, else of text."""
+    cells = [plain(without_truths(column)) for column in columns.values()]
     if all(column.dtype.kind in "iufb" for column in cells):
         return np.stack(cells, axis=1)
     texts = [[cell for cell in column.tolist() if cell not in (None, "")] for column in cells]
@@ -198,13 +198,12 @@ def _flat(column: Any) -> Any:
     if isinstance(column, list):
         column = objects(column)
     # Types of pyarrow that a cell of text cannot hold.
-    nested = (*LISTS, "struct<", "map<")
     binary = ("binary", "large_binary", "fixed_size_binary")
     if not isinstance(column, np.ndarray):
         kind = str(getattr(column, "type", ""))
         if kind.startswith(binary):
             return _as_text(column, bytes_as_text)
-        return _as_text(column, _as_json) if kind.startswith(nested) else column
+        return _as_text(column, _as_json) if kind.startswith(NESTED) else column
     if column.dtype != object:
         return column
     kinds = set(map(type, column)) - {type(None)}
@@ -223,20 +222,6 @@ def _as_text(column: Any, text_of: Callable[[Any], str]) -> NDArray[Any]:
 
 def _as_json(cell: Any) -> str:
     return json.dumps(cell, default=bytes_as_text)
-
-
-def bytes_as_text(cell: Any) -> str:
-    r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; anything else as Python writes it.
-
-    >>> bytes_as_text(b"\xc3\xa9t\xc3\xa9"), bytes_as_text(b"\xff\x00")
-    ('été', 'ff00')
-    """
-    if not isinstance(cell, bytes):
-        return str(cell)
-    try:
-        return cell.decode("utf-8")
-    except UnicodeDecodeError:
-        return cell.hex()
 
 
 def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") -> str:

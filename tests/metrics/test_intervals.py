@@ -79,6 +79,19 @@ def test_standard_error_of_a_difference_by_a_loop_over_pairs(is_noise, weighted)
     assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
+def test_few_weighted_rows_in_each_bin_are_no_evidence_of_an_error():
+    # Of 27 rows most bins have one or two. Weights that have nothing to do with the labels leave a calibrated model
+    # calibrated: an interval of 95 % begins above 0 in one of 40 samples.
+    begins_above = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        p = rng.random(27)
+        y = (rng.random(27) < p).astype(int)
+        weight = rng.choice([1.0, 2.0], 27)
+        begins_above.append(rm.bootstrap_interval("squared_ece", y, p, sample_weight=weight).low > 0.0)
+    assert np.mean(begins_above) < 0.1  # four standard errors of a share of 0.025
+
+
 def test_squared_error_is_the_square_of_the_debiased_one():
     y, p = draw(0, n=20_000)
     assert rm.squared_ece(y, p) == pytest.approx(rm.debiased_ece(y, p) ** 2, rel=0.01)

@@ -254,10 +254,17 @@ def debiased_model(bins: Bins) -> ErrorModel:
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:
-    """What the noise of the outcomes adds to the squares of such gaps (…, bins); 0 for bins of one row."""
+    """What the noise of the outcomes adds to the squares of such gaps (…, bins); 0 for bins of one row.
+
+    With the rate r of a bin of effectively n rows that is r (1 - r) n / (n - 1), which estimates the variance of an
+    outcome without bias, over the size of the bin for weights that depend on the outcome: r (1 - r) / (n - 1) without
+    weights. The weight of a row of each outcome is that of many bins, which says nothing about the n of one.
+    """
+    largest_factor = 2.0  # that of two rows; one that weighs next to nothing beside another says nothing
     outcome = np.clip(bins.p - gap, 0.0, 1.0)
-    rest = bins.size_at(outcome) - 1.0
-    return np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
+    has_rest = bins.size > 1.0 + 1e-9
+    factor = np.divide(bins.size, bins.size - 1.0, out=np.zeros_like(bins.size), where=has_rest)
+    return np.asarray(outcome * (1.0 - outcome) / bins.size_at(outcome) * np.minimum(factor, largest_factor))
 
 
 def ece_sweep(

@@ -22,7 +22,16 @@ from torch import nn
 from array_libraries import MAKE
 from helpers import to_numpy
 from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
-from refocal.errors import DataError, FormatError, InputError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.errors import (
+    DataError,
+    FitWarning,
+    FormatError,
+    InputError,
+    InputWarning,
+    LabelError,
+    ParameterError,
+    ShapeError,
+)
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.io import MultiLabelPredictions
 from refocal.metrics import brier_score, by_label, roc_auc
@@ -362,3 +371,14 @@ def test_checked_rows_of_labels_are_refused_with_what_to_pass():
     rows = MultiLabelPredictions.from_log_odds(rng.normal(size=(60, 3)), rng.integers(0, 2, (60, 3)))
     with pytest.raises(DataError, match=r"must be arrays: fit\(rows.values, rows.labels, .* Got MultiLabelPredictions"):
         MultiLabelCalibration().fit(rows)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 3])
+def test_few_labels_that_apply_are_not_called_by_the_name_of_a_label(n_labels):
+    z = np.random.default_rng(0).normal(size=(60, n_labels)) - 4.0
+    y = np.zeros((60, n_labels), dtype=int)
+    y[:3, 0] = 1
+    with pytest.warns(FitWarning) as caught:
+        MultiLabelCalibration().fit(z, y, class_names=["cat", "dog", "emu"][:n_labels])
+    few = [str(each.message) for each in caught if "Only" in str(each.message)]
+    assert [text.split(":")[1] for text in few] == [f" Only 3 of {60 * n_labels} rows are of class 1"]

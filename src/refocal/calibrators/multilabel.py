@@ -160,7 +160,9 @@ class MultiLabelCalibration(Calibrator):
         labels = dataset.classes
         if labels is None:
             raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
-        shared = named(self.method, "method", type(self).__name__)._fit(rows, progress)
+        # A label applies or does not: to the calibrator of all, rows are of two classes, which have no names.
+        of_all = rows.with_classes(None)
+        shared = named(self.method, "method", type(self).__name__)._fit(of_all, progress)
         notes = {**shared.notes, "n_labels": len(labels)}
         if not self.per_label:
             return Fitted(shared.chain, notes=notes)

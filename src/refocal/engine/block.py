@@ -146,8 +146,8 @@ class Block(Dataset):
         block.columns = rows.source.named_columns
         return block
 
-    def with_classes(self, classes: NDArray[Any]) -> Block:
-        """The same rows with these names of the classes."""
+    def with_classes(self, classes: NDArray[Any] | None) -> Block:
+        """The same rows with these names of the classes, or with none."""
         block = copy(self)
         block.classes = classes
         return block

@@ -21,7 +21,7 @@ from refocal.decide import (
     optimal_threshold,
     predictive_values,
 )
-from refocal.errors import InputError, InputWarning, ParameterError
+from refocal.errors import DataError, InputError, InputWarning, ParameterError
 from refocal.io import Predictions
 
 COSTS = np.array([[0.0, 2.0, 7.0, 1.5], [4.0, -1.0, 3.0, 1.5], [9.0, 9.0, 0.5, 1.5]])  # three classes, four actions
@@ -610,3 +610,42 @@ def test_names_of_costs_beside_classes_without_names_are_taken_in_their_order_wi
         assert best_actions([0.1, 0.3], costs).action.tolist() == [0, 1]
     with pytest.warns(InputWarning, match=text):
         assert optimal_threshold(costs) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda y, p, **how: evaluate_decisions(y, p, cost_matrix(false_positive=1, false_negative=2), **how),
+        automation_curve,
+        net_benefit_curve,
+        lambda y, p, **how: predictive_values(y, p, threshold=0.5, **how),
+    ],
+)
+def test_a_single_cluster_is_refused(measure):
+    p = np.random.default_rng(0).random(60)
+    with pytest.raises(DataError, match=r"'clusters' of .* must be of at least two different ones: a single cluster"):
+        measure((p > 0.4).astype(int), p, clusters=np.zeros(60))
+
+
+def test_errors_of_automated_rows_of_one_cluster_may_be_any():
+    # The rows of cluster b are left to a person.
+    y, p = np.array([1, 0, 0, 1, 0, 1]), np.array([0.9, 0.1, 0.95, 0.5, 0.45, 0.55])
+    costs = cost_matrix(false_positive=1, false_negative=1)
+    found = evaluate_decisions(y, p, costs, abstain=0.2, clusters=[*"aaabbb"])
+    assert found.error is not None
+    assert (found.error.value, found.error.low, found.error.high) == (pytest.approx(1 / 3), 0.0, 1.0)
+
+
+def test_a_curve_of_weighted_rows_begins_with_one_row_without_a_raw_warning():
+    # The suite makes errors of warnings. One row says nothing about a variance, which is infinite.
+    curve = automation_curve([1, 0, 1], [0.9, 0.3, 0.6], sample_weight=[1.0, 2.0, 3.0])
+    assert np.all((curve.error_low <= curve.error) & (curve.error <= curve.error_high))
+
+
+def test_the_scale_of_weights_does_not_change_a_decision_curve_of_one_class():
+    p, weight = np.array([0.7, 0.4, 0.5, 0.6, 0.3, 0.55]), np.array([5.0, 1.0, 2.0, 1.0, 1.0, 2.0])
+    curves = [
+        net_benefit_curve(np.ones(6), p, sample_weight=scale * weight, thresholds=[0.2, 0.5]) for scale in (1, 1e-3)
+    ]
+    assert_allclose(curves[0].low, curves[1].low, rtol=1e-9)
+    assert_allclose(curves[0].high, curves[1].high, rtol=1e-9)

@@ -104,14 +104,14 @@ def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share
     """Wilson's intervals of the share of rows that are of a class and have a p at or above each threshold.
 
     The variance of the share is Σ w² (x - share)² / (Σ w)² with x = 1 for such a row. Where there are none, it is that
-    of a share of rows that weigh as those of the class do.
+    of a share of rows that weigh as those of the class do; where there are none of the class, as all rows do.
     """
     p, _ = rows.event(1)
     weight = rows.weights
     total = float(weight.sum())
     reached_weight, squared_weight = at_or_above(thresholds, p, weight * is_class, weight**2 * is_class)
-    of_class = weight[is_class]
-    mean_weight = float(of_class @ of_class / of_class.sum()) if len(of_class) else 1.0
+    of_class = weight[is_class] if is_class.any() else weight
+    mean_weight = float(of_class @ of_class / of_class.sum())
     # One row more of the mean weight of the class, as in `outcome_weights`.
     weight_of_reached = (squared_weight + mean_weight**2) / (reached_weight + mean_weight)
     all_squares = float(weight @ weight)

@@ -649,3 +649,20 @@ def test_the_scale_of_weights_does_not_change_a_decision_curve_of_one_class():
     ]
     assert_allclose(curves[0].low, curves[1].low, rtol=1e-9)
     assert_allclose(curves[0].high, curves[1].high, rtol=1e-9)
+
+
+def test_a_predictive_value_of_1_holds_where_rows_of_the_other_class_would_weigh_more():
+    # Rows of class 0 were sampled: one in ten was kept, and weighs 10. None of those at the threshold came along.
+    y, p = np.repeat([1, 0], [12, 20]), np.repeat([0.9, 0.1], [12, 20])
+    weight = np.where(y == 1, 1.0, 10.0)
+    study = predictive_values(y, p, threshold=0.5, sample_weight=weight).ppv
+    assert study is not None
+    # As many as 12 rows of class 1 stand for 12 / 10 rows of class 0: Wilson's lower end of a share of 1.
+    z2 = stats.norm.ppf(0.975) ** 2
+    assert (study.value, study.low) == (1.0, pytest.approx(1.2 / (1.2 + z2)))
+    costs = cost_matrix(false_positive=1, false_negative=1)
+    (group,) = evaluate_decisions(y, p, costs, sample_weight=weight, groups=["a"] * 32).groups
+    assert group.ppv is not None
+    assert group.ppv.low == pytest.approx((1.0 - 0.95 ** (1 / 6)) ** (1 / 1.2) / 2 ** (1 / 1.2))
+    # The weight of the other class has no say in the rates of one class.
+    assert predictive_values(y, p, threshold=0.5, sample_weight=weight).sensitivity.low == pytest.approx(12 / (12 + z2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,9 +79,11 @@ def decisions_by_group(
         action_of_group = action[of_group]
         selected = action_of_group == positive
 
-        def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
+        def share(
+            event: Flags, among: Flags, of_group: Indices = of_group, *, is_class: bool = False
+        ) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
-            return exact_share_of_rows(rows, of_group[among], event[among], level_of_one)
+            return exact_share_of_rows(rows, of_group[among], event[among], level_of_one, is_class=is_class)
 
         everyone = np.ones(len(of_group), dtype=np.bool_)
         decided = action_of_group >= 0
@@ -99,24 +101,43 @@ def decisions_by_group(
                 selection_rate=share(selected, everyone) if is_two else None,
                 false_positive_rate=share(selected, ~happened) if is_two else None,
                 false_negative_rate=share(decided & ~selected, happened) if is_two else None,
-                ppv=share(happened, selected) if is_two else None,
+                ppv=share(happened, selected, is_class=True) if is_two else None,
             )
         )
     return table
 
 
-def share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
-    """The share of an event among some of the rows; None where there are none."""
-    return _share(rows, members, event).interval(level=level) if len(members) else None
+def share_of_rows(
+    rows: Predictions, members: Indices, event: Flags, level: float, *, is_class: bool = False
+) -> Interval | None:
+    """The share of an event among some of the rows; None where there are none, anything where they are one cluster.
+
+    `is_class` where the event is that a row is of one of two classes: weights may depend on these.
+    """
+    share = _share(rows, members, event, is_class=is_class)
+    return None if share is None else share.interval(level=level)
 
 
-def exact_share_of_rows(rows: Predictions, members: Indices, event: Flags, level: float) -> Interval | None:
+def exact_share_of_rows(
+    rows: Predictions, members: Indices, event: Flags, level: float, *, is_class: bool = False
+) -> Interval | None:
     """The same for a level close to 1, of intervals that hold together."""
-    return _share(rows, members, event).exact_interval(level=level) if len(members) else None
+    share = _share(rows, members, event, is_class=is_class)
+    return None if share is None else share.exact_interval(level=level)
 
 
-def _share(rows: Predictions, members: Indices, event: Flags) -> ShareSummary:
-    """The share of an event among some of the rows."""
+def _share(rows: Predictions, members: Indices, event: Flags, *, is_class: bool) -> ShareSummary | None:
+    """The share of an event among some of the rows; None where there are none."""
+    if not len(members):
+        return None
     weight = None if rows.weight is None else rows.weight[members]
     clusters = None if rows.clusters is None else rows.clusters[members]
-    return ShareSummary.of(event, weight, clusters)
+    share = ShareSummary.of(event, weight, clusters)
+    if not is_class or weight is None or 0.0 < share.value < 1.0:
+        return share
+    # All are of one class. How much a row of the other one would weigh is known from those that are elsewhere.
+    of_other = rows.weights[rows.labels != rows.labels[members[0]]]
+    if not len(of_other):
+        return share
+    weight_of_one = float(of_other @ of_other / of_other.sum())
+    return replace(share, size=min(share.size, float(weight.sum()) / weight_of_one))

@@ -49,11 +49,8 @@ def predictive_values(
     p, happened = rows.event(1)
     acts = p >= reached_from(np.array([threshold]))[0]
 
-    def share(event: Flags, among: Flags) -> Interval | None:
-        return share_of_rows(rows, np.flatnonzero(among), event[among], level)
-
     def share_of_class(event: Flags, is_class: Flags) -> Interval:
-        found = share(event, is_class)
+        found = share_of_rows(rows, np.flatnonzero(is_class), event[is_class], level)
         assert found is not None  # noqa: S101 - rows of one class were refused
         return found
 
@@ -69,8 +66,8 @@ def predictive_values(
         prevalence=mean(happened.astype(np.float64), rows.weight),
         sensitivity=sensitivity,
         specificity=specificity,
-        ppv=share(happened, acts),
-        npv=share(~happened, ~acts),
+        ppv=share_of_rows(rows, np.flatnonzero(acts), happened[acts], level, is_class=True),
+        npv=share_of_rows(rows, np.flatnonzero(~acts), ~happened[~acts], level, is_class=True),
     )
 
 

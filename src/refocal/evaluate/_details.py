@@ -107,10 +107,12 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
     errors = []
     for (column, name), of_group in members.items():
 
-        def share(event: Flags, among: Flags, of_group: Indices = of_group) -> Interval | None:
+        def share(
+            event: Flags, among: Flags, of_group: Indices = of_group, *, is_class: bool = False
+        ) -> Interval | None:
             """The share of an event among some rows of the group; None where there are none of these."""
             some = of_group[among[of_group]]
-            return exact_share_of_rows(rows, some, event[some], level_of_one)
+            return exact_share_of_rows(rows, some, event[some], level_of_one, is_class=is_class)
 
         of_all = share(selected, np.ones_like(selected))
         assert of_all is not None  # noqa: S101 - a group has rows
@@ -123,7 +125,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
                 selected=of_all,
                 false_positive_rate=share(selected, ~happened),
                 false_negative_rate=share(~selected, happened),
-                ppv=share(happened, selected),
+                ppv=share(happened, selected, is_class=True),
             )
         )
     return errors

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import refocal.metrics as rm
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
 from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.intervals import MeanSummary, ShareSummary, share_interval, skewed_difference
@@ -449,3 +449,44 @@ def test_equal_weights_are_no_fewer_rows_by_rounding(metric):
                 metric, np.array([0, 1, 1, 1])[kept], given[kept], sample_weight=[weight] * len(kept)
             )
             assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda y, p, **how: rm.bootstrap_interval("accuracy", y, p, **how),
+        lambda y, p, **how: rm.bootstrap_interval("roc_auc", y, p, **how),
+        lambda y, p, **how: rm.paired_bootstrap("ece", y, p, p**2, **how),
+        lambda y, p, **how: rm.resample("aurc", y, p, **how),
+        lambda y, p, **how: rm.squared_ece_difference(y, p, p**2, **how),
+        lambda y, p, **how: rm.set_coverage(y, np.stack([p < 0.5, p >= 0.5], axis=1), **how),
+        lambda y, p, **how: rm.risk_at_coverage(y, p, coverage=0.5, **how),
+        lambda y, p, **how: rm.coverage_at_risk(y, p, risk=0.2, **how),
+        rm.flexible_curve,
+        rm.mean_bias_interval,
+        rm.reliability_band,
+        rm.reliability_curve,
+    ],
+)
+def test_a_single_cluster_is_refused(measure):
+    y, p = draw(0, n=60)
+    with pytest.raises(DataError, match=r"'clusters' of .* must be of at least two different ones: a single cluster"):
+        measure(y, p, clusters=np.zeros(60))
+    weight = np.where(np.arange(60) < 30, 1.0, 0.0)
+    with pytest.raises(DataError, match="at least two different ones"):
+        measure(y, p, clusters=weight, sample_weight=weight)  # the other cluster has no weight
+
+
+def test_a_share_of_rows_of_one_cluster_may_be_any():
+    share = ShareSummary.of(np.array([True, False, True, True]), None, np.zeros(4, dtype=np.int64))
+    for interval in (share.interval(), share.exact_interval(level=0.99)):
+        assert (interval.value, interval.low, interval.high) == (0.75, 0.0, 1.0)
+
+
+def test_two_clusters_do_not_tell_two_squared_errors_apart():
+    # Every pair of rows of different clusters is one of the same two: the jackknife saw a variance of 0.
+    y, p = draw(0, n=200)
+    found = rm.squared_ece_difference(y, p**0.8, p, clusters=np.arange(200) % 2)
+    assert (found.low, found.high, found.p_value) == (-np.inf, np.inf, 1.0)
+    of_three = rm.squared_ece_difference(y, p**0.8, p, clusters=np.arange(200) % 3)
+    assert np.isfinite([of_three.low, of_three.high]).all()

@@ -175,6 +175,8 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
     what pairs of rows add beyond the rows themselves; half of that is taken off.
     """
     terms = first.terms if second is None else first.terms - second.terms
+    if first.clusters is not None and len(np.unique(first.clusters)) < 3:
+        return math.inf  # two clusters are one pair, of which each has half: how pairs vary is not known
     total = float(first.weight.sum())
     influence = 2.0 * total * np.divide(terms, first.weight, out=np.zeros_like(terms), where=first.weight > 0.0)
     if first.clusters is not None:

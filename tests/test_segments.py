@@ -90,6 +90,18 @@ def test_weights_and_clusters_have_their_say():
     assert len(clustered.segments) <= len(single.segments)
 
 
+def test_equal_weights_do_not_change_the_intervals_of_segments():
+    rng = np.random.default_rng(0)
+    x, p = rng.random(1500), rng.beta(1, 3, 1500)
+    y = (rng.random(1500) < np.clip(p + 0.25 * (x < 0.3), 0.0, 1.0)).astype(int)
+    plain = find_segments(y, p, {"x": x})
+    weighted = find_segments(y, p, {"x": x}, sample_weight=np.full(1500, 0.3))
+    assert plain.segments
+    for first, second in zip(plain.segments, weighted.segments, strict=True):
+        ends = (first.difference.low, first.difference.high)
+        assert (second.difference.low, second.difference.high) == pytest.approx(ends, abs=1e-9)
+
+
 def test_the_mean_of_a_feature_in_a_range_is_weighted_as_the_rates_are():
     rng = np.random.default_rng(0)
     p = rng.random(2000)

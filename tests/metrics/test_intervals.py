@@ -289,6 +289,23 @@ def sampled_by_class(seed, n=20_000, kept=0.1, which=1):
     return y[found], p[found], np.where(y == which, 1.0 / kept, 1.0)[found]
 
 
+def test_the_bias_has_one_interval_whichever_function_gives_it():
+    rng = np.random.default_rng(0)
+    y, p = draw(0, n=200)
+    for weight in (None, np.exp(rng.normal(size=200))):
+        of_bias = rm.mean_bias_interval(y, p, sample_weight=weight)
+        of_metric = rm.bootstrap_interval("mean_bias", y, p, sample_weight=weight)
+        # The metric puts rows into cells of a thousandth of the weight.
+        assert (of_bias.low, of_bias.high) == pytest.approx((of_metric.low, of_metric.high), abs=1e-4)
+
+
+def test_equal_weights_do_not_change_the_interval_of_the_bias():
+    y, p = draw(0, n=20)
+    plain = rm.mean_bias_interval(y, p)
+    weighted = rm.mean_bias_interval(y, p, sample_weight=np.full(20, 0.3))
+    assert (weighted.low, weighted.high) == pytest.approx((plain.low, plain.high), abs=1e-9)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_errors_hold_for_weights_that_depend_on_the_label(which):
     y, p, weight = sampled_by_class(0, which=which)

@@ -49,11 +49,10 @@ def mean_bias_interval(
     check_clusters(rows.clusters, "mean_bias_interval")
     p, happened = rows.confidence()
     cells = row_cells(p, happened, rows.weight)
-    if rows.clusters is None and rows.weight is None:
+    if rows.clusters is None:
         return interval_of_shift(cells, level)
-    variance = variance_of_mean(p - happened, rows.weight, rows.clusters)
-    variance_of_units = variance if math.isfinite(variance) else None
-    return interval_of_shift(cells, level, variance_of_units, number_of(rows.clusters))
+    variance = float(variance_of_mean(p - happened, rows.weight, rows.clusters))
+    return interval_of_shift(cells, level, variance, number_of(rows.clusters))
 
 
 class RateTest(NamedTuple):

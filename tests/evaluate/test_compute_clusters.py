@@ -304,3 +304,10 @@ def test_a_single_cluster_is_refused():
         test = rows if given else rows.with_clusters(["monday"] * 4)
         with pytest.raises(DataError, match="'clusters' of evaluate must be of at least two different ones"):
             evaluate(test, {}, **given)
+
+
+def test_a_single_cluster_in_blocks_is_refused():
+    rng = np.random.default_rng(0)
+    parts = [(rng.normal(size=(50, 2)), rng.integers(2, size=50), None, {"day": ["Monday"] * 50}) for _ in range(2)]
+    with pytest.raises(DataError, match="'clusters' of evaluate must be of at least two different ones"):
+        evaluate(blocks(parts, clusters="day"), {})

@@ -188,7 +188,8 @@ def run_backtest(carried, folder):
 def run_estimate(carried, folder):
     calibrator = load(turned_calibrator(carried.case, folder))
     found = estimate_performance(calibrator, predictions(carried))
-    return {"confusion": np.ravel(np.array(found.confusion)[turn(carried.case), turn(carried.case)])}
+    confusion = np.array(found.confusion)[turn(carried.case), turn(carried.case)]
+    return {"confusion": np.ravel(confusion), "shares": confusion.sum(axis=0)}
 
 
 def turn(case):
@@ -196,11 +197,27 @@ def turn(case):
     return slice(None, None, 1 if case.columns is None else -1)
 
 
+def of_plain_arrays(reference):
+    """The same calibrator of logits, its columns in their order, and new rows, both on plain arrays."""
+    case = reference.case
+    n_rows = "many" if case.rows == "one" else case.rows
+    clean = rows_of(replace(case, scores="plain", rows=n_rows, is_weighted=False, positive=None, input="logits"))
+    labels = np.arange(len(clean.logits)) % case.n_classes
+    calibrator = TemperatureScaling(temperatures=(2.0,)).fit(clean.logits, labels)
+    weight = None if reference.is_mean_of_all else reference.weight
+    return calibrator, Predictions.from_logits(reference.logits[:, turn(case)], reference.column, weight=weight)
+
+
 def want_estimate(reference):
-    """The mean probability of each class among the rows where another is the largest."""
-    p = np.exp(reference.log_p(2.0))
-    predicted = np.eye(p.shape[1])[np.argmax(p, axis=1)]
-    return {"confusion": np.ravel((reference.weight[:, None] * p).T @ predicted / reference.weight.sum())}
+    """The shares of rows in which each class is the largest, and the confusion on plain arrays."""
+    predicted = np.eye(reference.case.n_classes)[np.argmax(reference.log_p(2.0), axis=1)]
+    calibrator, rows = of_plain_arrays(reference)
+    order = turn(reference.case)
+    confusion = np.array(estimate_performance(calibrator, rows).confusion)[order, order]
+    return {
+        "confusion": np.ravel(confusion),
+        "shares": reference.weight @ predicted / reference.weight.sum(),
+    }
 
 
 def run_adapt(carried, folder):
@@ -212,16 +229,11 @@ def run_adapt(carried, folder):
 
 
 def want_adapt(reference):
-    """The same calibrator of logits on plain arrays with the same weights."""
-    case = reference.case
-    clean = rows_of(replace(case, scores="plain", is_weighted=False, positive=None, input="logits"))
-    calibrator = TemperatureScaling(temperatures=(2.0,)).fit(
-        clean.logits, np.arange(len(clean.logits)) % case.n_classes
-    )
-    logits = reference.logits[:, turn(case)]
-    weight = None if reference.is_mean_of_all else reference.weight
-    adapted, found = adapt(calibrator, Predictions.from_logits(logits, reference.column, weight=weight))
-    return {"shares": np.array(found.shares)[turn(case)], "p": plain(adapted.predict_proba(logits))[:, turn(case)]}
+    """The same on plain arrays."""
+    calibrator, rows = of_plain_arrays(reference)
+    adapted, found = adapt(calibrator, rows)
+    order = turn(reference.case)
+    return {"shares": np.array(found.shares)[order], "p": plain(adapted.predict_proba(rows.logits))[:, order]}
 
 
 def run_update(carried, folder):

@@ -26,7 +26,8 @@ def out() -> Console:
     """The terminal, or whatever standard output is just now."""
     # Into a file a table is as wide as it needs to be: nothing is cut off.
     width = None if sys.stdout.isatty() else 160
-    return Console(highlight=False, soft_wrap=width is not None, width=width)
+    # A name such as chr1:100:A holds no emoji, though :100: is the code of one.
+    return Console(highlight=False, emoji=False, soft_wrap=width is not None, width=width)
 
 
 def say(*lines: str) -> None:
@@ -176,6 +177,6 @@ def print_table(
     for n, row in enumerate(cells):
         table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
     wide = max(console.width, sum(widths[i] + gap for i in kept))
-    Console(file=console.file, highlight=False, width=wide).print(table, markup=False)
+    Console(file=console.file, highlight=False, emoji=False, width=wide).print(table, markup=False)
     if left_out:
         console.print(f"Too narrow for: {', '.join(left_out)}. A wider terminal or --json shows them.", style="dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,8 +52,9 @@ def result(data: Any) -> None:
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(to_json(data, indent=2, ensure_ascii=False) + "\n")
+    """One JSON document on standard output, with escapes where its encoding may lack characters."""
+    has_all = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    sys.stdout.write(to_json(data, indent=2, ensure_ascii=not has_all) + "\n")
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
         raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
     if file.is_dir():
         raise UsageError(f"{file}: is a directory; name a file with -o.")
-    folder = file.parent
+    folder = file.resolve().parent if file.is_symlink() else file.parent
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
     try:

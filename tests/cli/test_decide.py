@@ -226,6 +226,18 @@ def test_an_action_beyond_the_classes_is_no_class(refocal, folder):
     assert {"3"} <= {*pd.read_csv("d.csv", dtype=str)["decision"]} <= {"fine", "worn", "cracked", "3"}
 
 
+def test_an_action_beyond_the_classes_is_told_from_a_class_of_its_number(refocal, folder):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["1", "2", "3"])
+    table.assign(label=rng.choice(table.columns, 50)).to_csv("rows.csv", index=False)
+    costs = np.array([[0.0, 2, 8, 1], [3, 0, 8, 1], [60, 60, 0, 1]])
+    text = ";".join(",".join(map(str, row)) for row in costs)
+    assert refocal("decide", "rows.csv", "--costs", text, "-o", "d.csv")[0] == 0
+    p = np.exp(table) / np.exp(table).sum(axis=1).to_numpy()[:, None]
+    names = np.array(["1", "2", "3", "action 3"])
+    assert pd.read_csv("d.csv", dtype=str)["decision"].tolist() == names[np.argmin(p @ costs, axis=1)].tolist()
+
+
 def test_fewer_actions_than_classes_are_called_by_their_numbers(refocal, folder):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])

@@ -238,6 +238,15 @@ def test_an_action_beyond_the_classes_is_told_from_a_class_of_its_number(refocal
     assert pd.read_csv("d.csv", dtype=str)["decision"].tolist() == names[np.argmin(p @ costs, axis=1)].tolist()
 
 
+def test_a_class_called_as_rows_that_are_left_undecided_is_refused(refocal, folder):
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.normal(size=(50, 2)), columns=["logit_abstain", "logit_vote"]).to_csv("rows.csv", index=False)
+    costs = ("--false-positive", "1", "--false-negative", "4")
+    code, _, err = refocal("decide", "rows.csv", *costs, "--abstain", "0.2", "-o", "d.csv")
+    assert (code, "--abstain: rows left undecided are called 'abstain', as a class is" in err) == (2, True)
+    assert refocal("decide", "rows.csv", *costs, "-o", "d.csv")[0] == 0
+
+
 def test_fewer_actions_than_classes_are_called_by_their_numbers(refocal, folder):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])

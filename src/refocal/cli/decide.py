@@ -80,7 +80,7 @@ def decide(
         actions = classes
         if costs is not None:
             table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
-        actions = _names_of_actions(actions, table.shape[1])
+        actions = _names_of_actions(actions, table.shape[1], abstain)
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
@@ -245,16 +245,18 @@ def _names_of_classes(rows: refocal.io.Predictions, reader: refocal.rows.RowRead
     return [str(first + i) for i in range(rows.n_classes)]
 
 
-def _names_of_actions(classes: list[str], n_actions: int) -> list[str]:
+def _names_of_actions(classes: list[str], n_actions: int, abstain: float | None) -> list[str]:
     """What the actions are called: as the classes, and by their numbers where they are more, or fewer, than these.
 
-    >>> _names_of_actions(["1", "2"], 3), _names_of_actions(["1", "2", "3"], 2)
+    >>> _names_of_actions(["1", "2"], 3, None), _names_of_actions(["1", "2", "3"], 2, None)
     (['1', '2', 'action 2'], ['0', '1'])
     """
     # Fewer actions than classes are none of these.
     names = classes if len(classes) <= n_actions else []
     further = [str(i) for i in range(len(names), n_actions)]
     actions = [*names, *(f"action {number}" if number in names else number for number in further)]
+    if abstain is not None and ABSTAINED in actions:
+        raise UsageError(f"--abstain: rows left undecided are called {ABSTAINED!r}, as a class is; rename the class.")
     return actions
 
 

@@ -247,6 +247,19 @@ def test_a_class_called_as_rows_that_are_left_undecided_is_refused(refocal, fold
     assert refocal("decide", "rows.csv", *costs, "-o", "d.csv")[0] == 0
 
 
+@pytest.mark.parametrize("output", [(), ("-o", "d.csv")])
+def test_a_table_of_costs_may_be_longer_than_the_name_of_a_file(refocal, folder, output):
+    """That of forty classes has 3,200 characters; a name has 255 at most."""
+    n = 40
+    rng = np.random.default_rng(0)
+    np.savez("rows.npz", logits=rng.normal(size=(100, n)), labels=np.arange(100) % n)
+    costs = ";".join(",".join(str(int(i != j)) for j in range(n)) for i in range(n))
+    code, out, _ = refocal("decide", "rows.npz", "--costs", costs, "--json", *output)
+    found = json.loads(out)["reports"]["uncalibrated"]["cost"]["value"]
+    rows = read("rows.npz")
+    assert (code, found) == (0, pytest.approx(float(np.mean(rows.values.argmax(axis=1) != rows.labels))))
+
+
 def test_fewer_actions_than_classes_are_called_by_their_numbers(refocal, folder):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -312,7 +313,8 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
             raise UsageError("--false-positive and --false-negative must be given together.")
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
     try:
-        text = Path(costs).read_text(encoding="utf-8-sig") if Path(costs).is_file() else costs.replace(";", "\n")
+        # Path.is_file refuses a table that is longer than any name of a file.
+        text = Path(costs).read_text(encoding="utf-8-sig") if os.path.isfile(costs) else costs.replace(";", "\n")
         return np.array(
             [[number_of_text(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
         )

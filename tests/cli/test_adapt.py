@@ -58,6 +58,21 @@ def test_given_shares_are_not_tested_and_options_about_rows_need_rows(refocal, f
     assert refocal("adapt", "c.json", *shares)[0] == 0
 
 
+def test_columns_of_the_rows_of_the_fit_may_be_missing_in_new_rows(refocal, files, folder):
+    """Their labels are what new rows are without."""
+    expected = json.loads(refocal("adapt", "c.json", "new.csv", "--fit-rows", "val.csv", "--json")[1])
+    table = pd.read_csv("val.csv")
+    table.rename(columns={"label": "truth"}).to_csv("named.csv", index=False)
+    np.savez("v.npz", logits=table[["cat", "dog", "emu"]])
+    np.save("truth.npy", table["label"].to_numpy(dtype=str))
+    for rows, labels in (("named.csv", "truth"), ("v.npz", "truth.npy")):
+        code, out, err = refocal("adapt", "c.json", "new.csv", "--fit-rows", rows, "--labels", labels, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["shares"] == pytest.approx(expected["shares"])
+    code, _, err = refocal("adapt", "c.json", "new.csv", "--labels", "truth")
+    assert (code, "no column 'truth'" in err) == (1, True)
+
+
 def test_rows_of_the_same_shares_change_nothing(refocal, files, folder):
     code, out, _ = refocal("adapt", "c.json", "val.csv", "-o", "s.json", "--report", "s.html")
     assert code == 0

@@ -21,7 +21,12 @@ from refocal.errors import InputWarning
 def adapt(
     calibrator: Annotated[Path, Argument(metavar="CALIBRATOR", help="Written by refocal fit.")],
     rows: Annotated[
-        Path | None, Argument(metavar="ROWS", help="New rows, as apply reads them; labels are not looked at.")
+        Path | None,
+        Argument(
+            metavar="ROWS",
+            help="New rows, as apply reads them; labels are not looked at. --labels is of --fit-rows, and of these "
+            "rows where they have such a column.",
+        ),
     ] = None,
     *,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **JSON_FILE)] = Path("adapted.json"),
@@ -63,7 +68,7 @@ def adapt(
         )
     fitted = options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
-    new = None if rows is None else _read(rows, reading, fitted, labelled=False)
+    new = None if rows is None else _read(rows, _of_new(rows, reading, fit_rows), fitted, labelled=False)
     known = None if fit_rows is None else _read(fit_rows, reading, fitted, labelled=True)
     given: dict[str, Any] = {"fit_rows": known, "force": force}
     given |= {"shares": _shares(shares, "--shares"), "shares_of_fit": _shares(shares_of_fit, "--shares-of-fit")}
@@ -93,6 +98,15 @@ def adapt(
         say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
         raise Exit(ExitCode.NEGATIVE)
     say(f"Wrote {output}{f' and {report}' if report else ''}.")
+
+
+def _of_new(rows: Path, reading: dict[str, Any], fit_rows: Path | None) -> dict[str, Any]:
+    """How new rows are read: labels that the rows of the fit have are theirs too only if they have them."""
+    if fit_rows is None:
+        return reading
+    missing = {"labels"} & reading.keys()
+    missing = {name for name in missing if reading[name] not in refocal.io.readers.names_in(rows)}
+    return {name: value for name, value in reading.items() if name not in missing}
 
 
 def _read(

@@ -12,7 +12,7 @@ import refocal
 from refocal._outputs import CALIBRATOR, guard_output
 from refocal._validation import number_of_text
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
+from refocal.cli.options import HTML_FILE, JSON_FILE, WeightedOptions, about
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import ExitCode, UsageError
 from refocal.errors import InputWarning
@@ -24,8 +24,8 @@ def adapt(
         Path | None,
         Argument(
             metavar="ROWS",
-            help="New rows, as apply reads them; labels are not looked at. --labels is of --fit-rows, and of these "
-            "rows where they have such a column.",
+            help="New rows, as apply reads them; labels are not looked at. --labels and --weights are of --fit-rows, "
+            "and of these rows where they have such a column.",
         ),
     ] = None,
     *,
@@ -47,7 +47,7 @@ def adapt(
     force: Annotated[bool, Option("--force", help="Adapt even where new shares do not explain the rows.")] = False,
     report: Annotated[Path | None, Option("--report", help="Write a page here.", **HTML_FILE)] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Also replace a JSON file that is no calibrator.")] = False,
-    scores: ScoreOptions,
+    scores: WeightedOptions,
 ) -> None:
     """Adapt a calibrator to new class shares, without labels. Exit code 3 if something else than shares has changed.
 
@@ -101,10 +101,10 @@ def adapt(
 
 
 def _of_new(rows: Path, reading: dict[str, Any], fit_rows: Path | None) -> dict[str, Any]:
-    """How new rows are read: labels that the rows of the fit have are theirs too only if they have them."""
+    """How new rows are read: labels and weights that the rows of the fit have are theirs too only if they have them."""
     if fit_rows is None:
         return reading
-    missing = {"labels"} & reading.keys()
+    missing = {"labels", "weight"} & reading.keys()
     missing = {name for name in missing if reading[name] not in refocal.io.readers.names_in(rows)}
     return {name: value for name, value in reading.items() if name not in missing}
 

@@ -339,6 +339,15 @@ Raw = tuple["refocal.rows.RawRows", "refocal.rows.RowReader"]
 """The contents of a file, and how they are understood."""
 
 
+def check_own_labels(reading: Mapping[str, Any], places: Iterable[Path]) -> None:
+    """Refuse one file of labels for several files of rows, which have labels of their own."""
+    several = list(dict.fromkeys(str(place) for place in places))
+    labels = str(reading.get("labels", ""))
+    if labels.endswith(".npy") and len(several) > 1:
+        own = "give each its labels in an array or a column, whose name --labels may be"
+        raise UsageError(f"--labels: {labels} holds the labels of one file, not of {' and '.join(several)}; {own}.")
+
+
 def read_unchecked(
     file: Path,
     reading: Mapping[str, Any],

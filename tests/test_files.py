@@ -91,3 +91,14 @@ def test_the_temporary_file_of_a_run_that_is_still_writing_stays(tmp_path):
         assert part.read_text() == "first"
     assert (tmp_path / "c.json").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there that tests do not have")
+def test_of_a_link_the_file_that_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "shared").mkdir()
+    link = tmp_path / "latest.json"
+    link.symlink_to("shared/may.json")
+    for content in ("first", "second"):  # the first makes the file
+        write_atomically(link, content)
+        assert link.is_symlink()
+        assert (tmp_path / "shared" / "may.json").read_text() == content

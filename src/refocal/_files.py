@@ -20,9 +20,10 @@ def replace_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
     """The name of a temporary file beside `path`, which takes its place once the block has ended without an error.
 
     A reader sees the old content or the new, never a part; after an error or an interrupt the old file is as it was,
-    and the error names `path`. What a run that was killed left beside the same `path` is removed.
+    and the error names `path`. What a run that was killed left beside the same `path` is removed. Of a symbolic link
+    the file that it leads to is replaced, and the link stays.
     """
-    target = Path(path)
+    target = Path(path).resolve()
     remove_left_over(target.parent, target.name)
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
@@ -38,7 +39,7 @@ def replace_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(part), part):
             raise
-        raise OSError(error.errno, error.strerror, str(target)) from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

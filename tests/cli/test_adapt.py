@@ -58,6 +58,44 @@ def test_given_shares_are_not_tested_and_options_about_rows_need_rows(refocal, f
     assert refocal("adapt", "c.json", *shares)[0] == 0
 
 
+def test_columns_of_the_rows_of_the_fit_may_be_missing_in_new_rows(refocal, files, folder):
+    """Their labels are what new rows are without."""
+    expected = json.loads(refocal("adapt", "c.json", "new.csv", "--fit-rows", "val.csv", "--json")[1])
+    table = pd.read_csv("val.csv")
+    table.rename(columns={"label": "truth"}).to_csv("named.csv", index=False)
+    np.savez("v.npz", logits=table[["cat", "dog", "emu"]])
+    np.save("truth.npy", table["label"].to_numpy(dtype=str))
+    for rows, labels in (("named.csv", "truth"), ("v.npz", "truth.npy")):
+        code, out, err = refocal("adapt", "c.json", "new.csv", "--fit-rows", rows, "--labels", labels, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["shares"] == pytest.approx(expected["shares"])
+    code, _, err = refocal("adapt", "c.json", "new.csv", "--labels", "truth")
+    assert (code, "no column 'truth'" in err) == (1, True)
+
+
+def test_weights_of_the_fit_say_what_its_shares_were(refocal, folder):
+    """Half of its rows are of class 1, which stand for 5 %: to these rows nothing has changed."""
+    rng = np.random.default_rng(0)
+
+    def rows(n, share):
+        labels = (rng.random(n) < share).astype(int)
+        return pd.DataFrame({"logit": 2.0 * rng.normal(2.0 * labels - 1.0), "label": labels})
+
+    drawn = rows(6000, 0.5)
+    drawn.assign(w=np.where(drawn.label == 1, 0.05, 0.95)).to_csv("drawn.csv", index=False)
+    rows(6000, 0.05)[["logit"]].to_csv("new.csv", index=False)
+    assert refocal("fit", "drawn.csv", "-m", "logistic", "--weights", "w", "-o", "w.json")[0] == 0
+    weighted = ("--fit-rows", "drawn.csv", "--weights", "w", "-o", "a.json")
+    code, out, err = refocal("adapt", "w.json", "new.csv", *weighted, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["shares_of_fit"] == pytest.approx([0.95, 0.05], abs=0.005)
+    assert found["shares"] == pytest.approx([0.95, 0.05], abs=0.01)
+    pd.read_csv("new.csv").assign(w=2.0).to_csv("new.csv", index=False)
+    again = json.loads(refocal("adapt", "w.json", "new.csv", *weighted, "--json")[1])
+    assert again["shares"] == pytest.approx(found["shares"])
+
+
 def test_rows_of_the_same_shares_change_nothing(refocal, files, folder):
     code, out, _ = refocal("adapt", "c.json", "val.csv", "-o", "s.json", "--report", "s.html")
     assert code == 0

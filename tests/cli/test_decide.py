@@ -226,6 +226,40 @@ def test_an_action_beyond_the_classes_is_no_class(refocal, folder):
     assert {"3"} <= {*pd.read_csv("d.csv", dtype=str)["decision"]} <= {"fine", "worn", "cracked", "3"}
 
 
+def test_an_action_beyond_the_classes_is_told_from_a_class_of_its_number(refocal, folder):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["1", "2", "3"])
+    table.assign(label=rng.choice(table.columns, 50)).to_csv("rows.csv", index=False)
+    costs = np.array([[0.0, 2, 8, 1], [3, 0, 8, 1], [60, 60, 0, 1]])
+    text = ";".join(",".join(map(str, row)) for row in costs)
+    assert refocal("decide", "rows.csv", "--costs", text, "-o", "d.csv")[0] == 0
+    p = np.exp(table) / np.exp(table).sum(axis=1).to_numpy()[:, None]
+    names = np.array(["1", "2", "3", "action 3"])
+    assert pd.read_csv("d.csv", dtype=str)["decision"].tolist() == names[np.argmin(p @ costs, axis=1)].tolist()
+
+
+def test_a_class_called_as_rows_that_are_left_undecided_is_refused(refocal, folder):
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.normal(size=(50, 2)), columns=["logit_abstain", "logit_vote"]).to_csv("rows.csv", index=False)
+    costs = ("--false-positive", "1", "--false-negative", "4")
+    code, _, err = refocal("decide", "rows.csv", *costs, "--abstain", "0.2", "-o", "d.csv")
+    assert (code, "--abstain: rows left undecided are called 'abstain', as a class is" in err) == (2, True)
+    assert refocal("decide", "rows.csv", *costs, "-o", "d.csv")[0] == 0
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "d.csv")])
+def test_a_table_of_costs_may_be_longer_than_the_name_of_a_file(refocal, folder, output):
+    """That of forty classes has 3,200 characters; a name has 255 at most."""
+    n = 40
+    rng = np.random.default_rng(0)
+    np.savez("rows.npz", logits=rng.normal(size=(100, n)), labels=np.arange(100) % n)
+    costs = ";".join(",".join(str(int(i != j)) for j in range(n)) for i in range(n))
+    code, out, _ = refocal("decide", "rows.npz", "--costs", costs, "--json", *output)
+    found = json.loads(out)["reports"]["uncalibrated"]["cost"]["value"]
+    rows = read("rows.npz")
+    assert (code, found) == (0, pytest.approx(float(np.mean(rows.values.argmax(axis=1) != rows.labels))))
+
+
 def test_fewer_actions_than_classes_are_called_by_their_numbers(refocal, folder):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(50, 3)), columns=["fine", "worn", "cracked"])

@@ -83,3 +83,29 @@ def test_a_column_that_is_not_there_is_named(refocal, frame):
         code, _, err = refocal("evaluate", place, "--clusters", "client")
         assert code == 1
         assert "client" in err
+
+
+def test_one_file_of_labels_is_not_that_of_two_files_of_rows(refocal, folder):
+    """Which may have as many rows, so that nothing else would tell."""
+    for name in ("val", "test"):
+        rows = read(f"{name}.npz")
+        np.save(f"{name}.npy", rows.values[:800])
+        np.save(f"{name}_labels.npy", rows.labels[:800])
+    days = ["1.npy", "2.npy"]
+    for place, day in zip(("val.npy", "test.npy"), days, strict=True):
+        np.save(day, np.load(place))
+    labels = ("--labels", "val_labels.npy")
+    for arguments in (
+        ("compare", "val.npy", "test.npy", "-m", "ts"),
+        ("report", "val.npy", "test.npy", "-m", "ts"),
+        ("monitor", *days),
+        ("monitor", *days, "--backtest"),
+    ):
+        code, _, err = refocal(*arguments, *labels)
+        assert (code, "--labels: val_labels.npy holds the labels of one file, not of" in err) == (2, True)
+    pd.DataFrame({"validation": ["val.npy"], "test": ["test.npy"]}).to_csv("runs.csv", index=False)
+    code, _, err = refocal("compare-many", "runs.csv", "-m", "ts", *labels)
+    assert (code, "'labels' must be the name of an array or a column of each file" in err) == (2, True)
+    assert refocal("compare", "val.npy", "-m", "ts", "--resamples", "5", *labels)[0] == 0
+    assert refocal("compare-many", "val.npy", "-m", "ts", *labels)[0] == 0
+    assert refocal("monitor", "1.npy", *labels)[0] == 0

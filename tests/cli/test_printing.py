@@ -56,3 +56,11 @@ def test_fit_and_compare_print_the_same_units(refocal):
     for heading in ("ECE %", "log-loss", "Brier score", "accuracy %"):
         assert heading in fitted
         assert heading in compared
+
+
+def test_names_that_hold_the_code_of_an_emoji_are_printed_as_they_are(capsys):
+    printing.say("The worst is variant = chr1:100:A. Wrote e:b:1.json.")
+    printing.print_table(("group", "rows"), [("variant = chr1:100:A", "7")])
+    printed = capsys.readouterr().out
+    assert "variant = chr1:100:A. Wrote e:b:1.json." in printed
+    assert printed.splitlines()[-1].split() == ["variant", "=", "chr1:100:A", "7"]

@@ -290,6 +290,17 @@ def test_characters_that_the_output_cannot_hold_are_replaced(folder, monkeypatch
         assert "mean p - rate %" in printed
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_holds_every_name_whatever_the_encoding_of_the_output(folder, monkeypatch, encoding):
+    rows = "".join(f"{x},{'γ' if x > 1 else 'ü'}\n" for x in range(-9, 9))
+    (folder / "r.csv").write_text("log_odds,label\n" + rows, encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    assert run(["evaluate", "r.csv", "--positive-label", "γ", "--resamples", "5", "--json"]) == 0
+    sys.stdout.flush()
+    assert json.loads(written.getvalue().decode(encoding))["class_names"] == ["ü", "γ"]
+
+
 @pytest.mark.slow
 def test_help_starts_without_the_heavy_libraries():
     script = "import sys; sys.argv = ['refocal', '--help']\nfrom refocal.cli.run import run\nrun(['--help'])\n"

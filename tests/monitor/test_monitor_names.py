@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime
 
 import numpy as np
@@ -248,3 +249,19 @@ def test_later_labels_do_not_count_columns_that_a_positive_label_moved():
         monitor.add_labels(["a", "b"], [0, 1])
     assert monitor.add_labels(["a", "b"], ["late", "ok"]) == 2
     assert monitor.summary().rate.value == 0.5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there that tests do not have")
+def test_a_state_that_is_a_link_is_saved_where_it_leads_with_what_waits(tmp_path):
+    (tmp_path / "shared").mkdir()
+    CalibrationMonitor().save(tmp_path / "shared" / "m.json")
+    (tmp_path / "m.json").symlink_to("shared/m.json")
+    watched = CalibrationMonitor.load(tmp_path / "m.json")
+    watched.update([0.2, 0.7], ids=["a", "b"], period=1)
+    watched.save(tmp_path / "m.json")
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["m.json", "m.json.waiting.npz"]
+    for place in ("m.json", "shared/m.json"):
+        again = CalibrationMonitor.load(tmp_path / place)
+        assert again.add_labels(["a", "b"], [0, 1]) == 2
+    again.save(tmp_path / "m.json")
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["m.json"]

@@ -12,7 +12,7 @@ import refocal
 from refocal._outputs import CALIBRATOR, guard_output
 from refocal._validation import number_of_text
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
+from refocal.cli.options import HTML_FILE, JSON_FILE, WeightedOptions, about
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import ExitCode, UsageError
 from refocal.errors import InputWarning
@@ -21,7 +21,12 @@ from refocal.errors import InputWarning
 def adapt(
     calibrator: Annotated[Path, Argument(metavar="CALIBRATOR", help="Written by refocal fit.")],
     rows: Annotated[
-        Path | None, Argument(metavar="ROWS", help="New rows, as apply reads them; labels are not looked at.")
+        Path | None,
+        Argument(
+            metavar="ROWS",
+            help="New rows, as apply reads them; labels are not looked at. --labels and --weights are of --fit-rows, "
+            "and of these rows where they have such a column.",
+        ),
     ] = None,
     *,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.", **JSON_FILE)] = Path("adapted.json"),
@@ -42,7 +47,7 @@ def adapt(
     force: Annotated[bool, Option("--force", help="Adapt even where new shares do not explain the rows.")] = False,
     report: Annotated[Path | None, Option("--report", help="Write a page here.", **HTML_FILE)] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Also replace a JSON file that is no calibrator.")] = False,
-    scores: ScoreOptions,
+    scores: WeightedOptions,
 ) -> None:
     """Adapt a calibrator to new class shares, without labels. Exit code 3 if something else than shares has changed.
 
@@ -63,7 +68,7 @@ def adapt(
         )
     fitted = options.load_calibrator(calibrator)
     reading = scores.applied_to(fitted)
-    new = None if rows is None else _read(rows, reading, fitted, labelled=False)
+    new = None if rows is None else _read(rows, _of_new(rows, reading, fit_rows), fitted, labelled=False)
     known = None if fit_rows is None else _read(fit_rows, reading, fitted, labelled=True)
     given: dict[str, Any] = {"fit_rows": known, "force": force}
     given |= {"shares": _shares(shares, "--shares"), "shares_of_fit": _shares(shares_of_fit, "--shares-of-fit")}
@@ -93,6 +98,15 @@ def adapt(
         say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
         raise Exit(ExitCode.NEGATIVE)
     say(f"Wrote {output}{f' and {report}' if report else ''}.")
+
+
+def _of_new(rows: Path, reading: dict[str, Any], fit_rows: Path | None) -> dict[str, Any]:
+    """How new rows are read: labels and weights that the rows of the fit have are theirs too only if they have them."""
+    if fit_rows is None:
+        return reading
+    missing = {"labels", "weight"} & reading.keys()
+    missing = {name for name in missing if reading[name] not in refocal.io.readers.names_in(rows)}
+    return {name: value for name, value in reading.items() if name not in missing}
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -80,9 +81,7 @@ def decide(
         actions = classes
         if costs is not None:
             table, actions = _in_order_of_rows(table, rows, reader, fitted, classes)
-        # Fewer actions than classes are none of these.
-        actions = actions if len(actions) <= table.shape[1] else []
-        actions = [*actions, *(str(i) for i in range(len(actions), table.shape[1]))]
+        actions = _names_of_actions(actions, table.shape[1], abstain)
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
@@ -247,6 +246,21 @@ def _names_of_classes(rows: refocal.io.Predictions, reader: refocal.rows.RowRead
     return [str(first + i) for i in range(rows.n_classes)]
 
 
+def _names_of_actions(classes: list[str], n_actions: int, abstain: float | None) -> list[str]:
+    """What the actions are called: as the classes, and by their numbers where they are more, or fewer, than these.
+
+    >>> _names_of_actions(["1", "2"], 3, None), _names_of_actions(["1", "2", "3"], 2, None)
+    (['1', '2', 'action 2'], ['0', '1'])
+    """
+    # Fewer actions than classes are none of these.
+    names = classes if len(classes) <= n_actions else []
+    further = [str(i) for i in range(len(names), n_actions)]
+    actions = [*names, *(f"action {number}" if number in names else number for number in further)]
+    if abstain is not None and ABSTAINED in actions:
+        raise UsageError(f"--abstain: rows left undecided are called {ABSTAINED!r}, as a class is; rename the class.")
+    return actions
+
+
 def _in_order_of_rows(
     table: Any,
     rows: refocal.io.Predictions,
@@ -299,7 +313,8 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
             raise UsageError("--false-positive and --false-negative must be given together.")
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
     try:
-        text = Path(costs).read_text(encoding="utf-8-sig") if Path(costs).is_file() else costs.replace(";", "\n")
+        # Path.is_file refuses a table that is longer than any name of a file.
+        text = Path(costs).read_text(encoding="utf-8-sig") if os.path.isfile(costs) else costs.replace(";", "\n")
         return np.array(
             [[number_of_text(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
         )

@@ -395,6 +395,7 @@ def _compared(
     multilabel = refocal.evaluate.multilabel
     choose: Any = multilabel.label_methods if "multi_label" in reading else registry.chosen_methods
     methods = None if how.methods is None else choose(split_names(how.methods))
+    options.check_own_labels(reading, filter(None, (validation, test)))
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.

@@ -153,6 +153,7 @@ def monitor(
     _guard_outputs(state, output, batches or [], batch, scores)
     fitted = None if batch.calibrator is None else options.load_calibrator(batch.calibrator)
     reading = scores.applied_to(fitted)
+    options.check_own_labels(reading, batches or [])
     if past.backtest:
         _refuse_state_options(batch, new, restart=restart, fail_if_alarm=fail_if_alarm)
         _backtest(batches or [], batch, fitted, reading, past, output)

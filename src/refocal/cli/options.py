@@ -42,7 +42,7 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
         raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
     if file.is_dir():
         raise UsageError(f"{file}: is a directory; name a file with -o.")
-    folder = file.parent
+    folder = file.resolve().parent if file.is_symlink() else file.parent
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
     try:
@@ -337,6 +337,15 @@ def read_file(
 
 Raw = tuple["refocal.rows.RawRows", "refocal.rows.RowReader"]
 """The contents of a file, and how they are understood."""
+
+
+def check_own_labels(reading: Mapping[str, Any], places: Iterable[Path]) -> None:
+    """Refuse one file of labels for several files of rows, which have labels of their own."""
+    several = list(dict.fromkeys(str(place) for place in places))
+    labels = str(reading.get("labels", ""))
+    if labels.endswith(".npy") and len(several) > 1:
+        own = "give each its labels in an array or a column, whose name --labels may be"
+        raise UsageError(f"--labels: {labels} holds the labels of one file, not of {' and '.join(several)}; {own}.")
 
 
 def read_unchecked(

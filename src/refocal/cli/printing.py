@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,8 @@ def out() -> Console:
     """The terminal, or whatever standard output is just now."""
     # Into a file a table is as wide as it needs to be: nothing is cut off.
     width = None if sys.stdout.isatty() else 160
-    return Console(highlight=False, soft_wrap=width is not None, width=width)
+    # A name such as chr1:100:A holds no emoji, though :100: is the code of one.
+    return Console(highlight=False, emoji=False, soft_wrap=width is not None, width=width)
 
 
 def say(*lines: str) -> None:
@@ -50,8 +52,9 @@ def result(data: Any) -> None:
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(to_json(data, indent=2, ensure_ascii=False) + "\n")
+    """One JSON document on standard output, with escapes where its encoding may lack characters."""
+    has_all = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    sys.stdout.write(to_json(data, indent=2, ensure_ascii=not has_all) + "\n")
 
 
 @contextmanager
@@ -176,6 +179,6 @@ def print_table(
     for n, row in enumerate(cells):
         table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
     wide = max(console.width, sum(widths[i] + gap for i in kept))
-    Console(file=console.file, highlight=False, width=wide).print(table, markup=False)
+    Console(file=console.file, highlight=False, emoji=False, width=wide).print(table, markup=False)
     if left_out:
         console.print(f"Too narrow for: {', '.join(left_out)}. A wider terminal or --json shows them.", style="dim")

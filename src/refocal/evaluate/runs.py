@@ -117,10 +117,21 @@ def read_runs(
         if has_parts:
             classes = {} if first.class_names is None else {"classes": first.class_names}
             place = files.validation if files.test is None else files.test
-            second = read(place, **{**reading, **classes, **(test or {})}).in_order_of(first.class_names)
+            of_test = {**reading, **classes, **(test or {})}
+            _check_own_labels(files, known.get("labels"), of_test.get("labels"))
+            second = read(place, **of_test).in_order_of(first.class_names)
         else:
             first, second = split(first, seed=seed)
         yield Run(first, second, files.dataset, files.network, files.seed)
+
+
+def _check_own_labels(files: RunFiles, labels: str | None, labels_of_test: str | None) -> None:
+    """Refuse one file of labels for both parts of a run, which are other rows."""
+    is_file = labels is not None and str(labels).endswith(".npy")
+    if is_file and labels == labels_of_test and files.test not in (None, files.validation):
+        expected = "the name of an array or a column of each file, or given in validation= and test="
+        got = f"{labels!r} for {files.validation} and {files.test}"
+        raise ParameterError("labels", "read_runs", expected=expected, got=got)
 
 
 def _check_whole_runs(runs: list[RunFiles]) -> None:

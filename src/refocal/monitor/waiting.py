@@ -90,12 +90,12 @@ def first_of_each_id(ids: Sequence[str], labels: Sequence[int], function: str) -
 
 
 def waiting_file(state: str | os.PathLike[str]) -> Path:
-    """The file of the predictions that wait for labels, beside that of the state.
+    """The file of the predictions that wait for labels, beside that of the state, also where a link leads to this.
 
     >>> waiting_file("state.east").name
     'state.east.waiting.npz'
     """
-    path = Path(state)
+    path = Path(state).resolve()
     return path.with_name(path.name + WAITING_SUFFIX)
 
 
@@ -146,7 +146,7 @@ def waiting_beside(state: str | os.PathLike[str], monitor: str, n_waiting: int) 
         return {}
     file = waiting_file(state)
     # Versions before 0.2.0 left out the ending of the state.
-    older = Path(state).with_suffix(WAITING_SUFFIX)
+    older = Path(state).resolve().with_suffix(WAITING_SUFFIX)
     for each in (file, older):
         if each.is_file():
             return read_waiting(each, monitor, n_waiting)

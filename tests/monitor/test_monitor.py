@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
+from scipy.special import expit, logit, rel_entr
 from sklearn.metrics import brier_score_loss, log_loss
 
 from refocal._groups import without_time_of_day
@@ -814,3 +814,12 @@ def test_the_expected_fall_of_the_log_loss_is_that_of_a_shift(independent):
 
     fall = loss(0.0) - minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").fun
     assert_allclose(monitor.present().gain, fall, rtol=0.1)
+
+
+@pytest.mark.parametrize(("p", "rate"), [(0.001, 1.0), (0.01, 0.05), (0.3, 0.4), (0.999, 0.0)])
+def test_the_expected_fall_of_a_large_shift_is_the_divergence_of_the_probabilities_from_the_rate(p, rate):
+    monitor = CalibrationMonitor(independent=True)
+    monitor.update(np.full(20_000, p), np.arange(20_000) < 20_000 * rate, period="May")
+    expected = float(rel_entr([rate, 1.0 - rate], [p, 1.0 - p]).sum())
+    assert_allclose(monitor.present().gain, expected, rtol=0.01)
+    assert monitor.present().gain <= monitor.present().window.log_loss

@@ -90,6 +90,25 @@ def test_more_classes_and_a_calibrator(refocal, folder):
     assert "One action for all rows costs" in shown
 
 
+@pytest.mark.parametrize(
+    ("costs", "abstain", "words"),
+    [
+        ("0,1;4,0", "-1", "No row is decided: each decision costs more than leaving a row undecided"),
+        ("0,4;4,1", "0.5", "Class 0 is decided below a probability of 0.125, class 1 never."),
+        ("1,4;4,0", "0.5", "Class 1 is decided from a probability of 0.875 on, class 0 never."),
+        ("0,1;4,0", "0", "Class 1 is decided from a probability of 1 on, class 0 below 0."),
+    ],
+)
+def test_a_class_that_is_never_decided_is_named(refocal, folder, costs, abstain, words):
+    p = np.linspace(0.0, 1.0, 101)
+    pd.DataFrame({"p": p}).to_csv("grid.csv", index_label="id")
+    options = ("--probability-column", "p", f"--costs={costs}", f"--abstain={abstain}")
+    assert words in refocal("decide", "grid.csv", *options)[1]
+    table = [[float(cost) for cost in row.split(",")] for row in costs.split(";")]
+    actions = best_actions(p, table, abstain=float(abstain)).action
+    assert (1 in actions) == ("Class 1 is decided" in words)
+
+
 def test_what_is_wrong_is_said_in_a_line(refocal, table):
     for arguments, words in (
         ((), "Say what mistakes cost"),

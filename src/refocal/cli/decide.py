@@ -131,8 +131,16 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     if abstain is not None:
         low, high = refocal.decide.abstention_interval(table, abstain)
         said["abstain_between"] = (low, high)
-    below = f", {actions[0]} below {low:.4g}" if low < high else ""
-    say(f"{refocal.evaluate.summary.capital(actions[1])} is decided from a probability of {high:.4g} on{below}.")
+    # Leaving a row undecided may cost less than even the right decision.
+    decided = [abstain is None or abstain >= cost_of_right for cost_of_right in table.diagonal().tolist()]
+    first, second = actions
+    if not any(decided):
+        say("No row is decided: each decision costs more than leaving a row undecided, even where it is right.")
+    elif not decided[1]:
+        say(f"{refocal.evaluate.summary.capital(first)} is decided below a probability of {low:.4g}, {second} never.")
+    else:
+        below = f", {first} {f'below {low:.4g}' if decided[0] else 'never'}" if low < high else ""
+        say(f"{refocal.evaluate.summary.capital(second)} is decided from a probability of {high:.4g} on{below}.")
     return said
 
 

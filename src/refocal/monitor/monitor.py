@@ -16,7 +16,7 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import write_atomically
-from refocal._groups import as_groups
+from refocal._groups import as_groups, name_of
 from refocal._json import read_json
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
@@ -40,7 +40,6 @@ from refocal.monitor.waiting import (
     Waiting,
     columns_of_groups,
     first_of_each_id,
-    id_text,
     new_ids,
     waiting_beside,
     waiting_file,
@@ -250,7 +249,7 @@ class CalibrationMonitor:
         (1, 1)
         """
         function = "CalibrationMonitor.add_labels"
-        names = [id_text(name) for name in ids]
+        names = [name_of(name) for name in ids]
         given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
         of_waiting = [i for i, name in enumerate(names) if name in self._waiting]

@@ -134,13 +134,16 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     # Leaving a row undecided may cost less than even the right decision.
     decided = [abstain is None or abstain >= cost_of_right for cost_of_right in table.diagonal().tolist()]
     first, second = actions
+    capital = refocal.evaluate.summary.capital
     if not any(decided):
         say("No row is decided: each decision costs more than leaving a row undecided, even where it is right.")
+    elif low == high:  # where both decisions cost the same the first is taken
+        say(f"{capital(second)} is decided above a probability of {high:.4g}.")
     elif not decided[1]:
-        say(f"{refocal.evaluate.summary.capital(first)} is decided below a probability of {low:.4g}, {second} never.")
+        say(f"{capital(first)} is decided up to a probability of {low:.4g}, {second} never.")
     else:
-        below = f", {first} {f'below {low:.4g}' if decided[0] else 'never'}" if low < high else ""
-        say(f"{refocal.evaluate.summary.capital(second)} is decided from a probability of {high:.4g} on{below}.")
+        up_to = f"up to {low:.4g}" if decided[0] else "never"
+        say(f"{capital(second)} is decided from a probability of {high:.4g} on, {first} {up_to}.")
     return said
 
 

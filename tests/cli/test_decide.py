@@ -97,6 +97,9 @@ def test_more_classes_and_a_calibrator(refocal, folder):
         ("0,4;4,1", "0.5", "Class 0 is decided up to a probability of 0.125, class 1 never."),
         ("1,4;4,0", "0.5", "Class 1 is decided from a probability of 0.875 on, class 0 never."),
         ("0,1;4,0", "0", "Class 1 is decided from a probability of 1 on, class 0 up to 0."),
+        ("0,1;104,100", "50.5", "Class 1 is decided above a probability of 0.2 and up to 0.5, class 0 up to 0.2."),
+        ("100,101;4,0", "80.4", "Class 1 is decided from a probability of 0.204 on, class 0 never."),
+        ("100,104;1,0", "50.5", "Class 1 is decided above a probability of 0.8, class 0 from 0.5 on and up to 0.8."),
     ],
 )
 def test_a_class_that_is_never_decided_is_named(refocal, folder, costs, abstain, words):

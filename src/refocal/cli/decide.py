@@ -135,10 +135,15 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     decided = [abstain is None or abstain >= cost_of_right for cost_of_right in table.diagonal().tolist()]
     first, second = actions
     capital = refocal.evaluate.summary.capital
-    if not any(decided):
+    above = f"{capital(second)} is decided above a probability of {threshold:.4g}"
+    if low == high:  # where both decisions cost the same the first is taken
+        say(f"{above}.")
+    elif threshold < low:  # one class costs more than the other, whatever is decided
+        say(f"{above} and up to {low:.4g}, {first} up to {threshold:.4g}.")
+    elif threshold > high:
+        say(f"{above}, {first} from {high:.4g} on and up to {threshold:.4g}.")
+    elif not any(decided):
         say("No row is decided: each decision costs more than leaving a row undecided, even where it is right.")
-    elif low == high:  # where both decisions cost the same the first is taken
-        say(f"{capital(second)} is decided above a probability of {high:.4g}.")
     elif not decided[1]:
         say(f"{capital(first)} is decided up to a probability of {low:.4g}, {second} never.")
     else:

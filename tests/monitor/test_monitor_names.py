@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.monitor import CalibrationMonitor
 
@@ -248,3 +248,16 @@ def test_later_labels_do_not_count_columns_that_a_positive_label_moved():
         monitor.add_labels(["a", "b"], [0, 1])
     assert monitor.add_labels(["a", "b"], ["late", "ok"]) == 2
     assert monitor.summary().rate.value == 0.5
+
+
+@pytest.mark.parametrize("wrong", [{"period": "31.12.2025"}, {"clusters": ["Lundi", "Jeudi"]}, {"groups": ["north"]}])
+@pytest.mark.parametrize("carrier", [pd.DataFrame, lambda frame: Predictions.from_probabilities(frame, ["cat", "dog"])])
+def test_a_batch_that_is_refused_says_nothing_of_the_classes(wrong, carrier):
+    monitor = CalibrationMonitor()
+    frame = pd.DataFrame({"p_cat": [0.9, 0.2], "p_dog": [0.1, 0.8]})
+    labels = ["cat", "dog"] if carrier is pd.DataFrame else None
+    before = monitor.to_dict()
+    with pytest.raises(InputError):
+        monitor.update(carrier(frame), labels, **wrong)
+    assert monitor.to_dict() == before
+    assert monitor.update([[0.1, 0.2, 0.7]], [2]) == 1

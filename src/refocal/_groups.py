@@ -95,13 +95,13 @@ def names_of_column(
         raise ShapeError(argument, function, expected=expected, got=f"shape {values.shape} in {name!r}")
     if values.dtype.kind == "M":
         # By their own unit: as objects of Python, dates in nanoseconds would be integers.
-        values = np.where(np.isnat(values), "", values.astype(np.str_))
+        values = np.where(np.isnat(values), "", with_seconds(values).astype(np.str_))
     # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
     if values.dtype.kind in "fUm":
         distinct, place = np.unique(values, return_inverse=True)
-        values = np.array([_name(value) or missing for value in distinct])[place]
+        values = np.array([name_of(value) or missing for value in distinct])[place]
     elif values.dtype.kind not in "iub":
-        values = np.array([_name(value) or missing for value in values.tolist()])
+        values = np.array([name_of(value) or missing for value in values.tolist()])
     made: NDArray[np.str_] = values.astype(np.str_)
     return made
 
@@ -143,10 +143,22 @@ def exact(column: Any) -> NDArray[Any]:
     return values if listed is None else np.array(getattr(column, listed)(), dtype=object)
 
 
-def _name(value: Any) -> str:
+def with_seconds(times: Any) -> Any:
+    """Times of NumPy to the second where they are to the hour or minute, which would be other text; others as they are.
+
+    >>> str(with_seconds(np.datetime64("2026-01-31T08"))), str(with_seconds(np.datetime64("2026-01-31")))
+    ('2026-01-31T08:00:00', '2026-01-31')
+    """
+    return times.astype("datetime64[s]") if np.datetime_data(times.dtype)[0] in ("h", "m") else times
+
+
+def name_of(value: Any) -> str:
     """A value as text, empty if missing.
 
     Whole numbers, which a missing one in their column makes floats, are written without a point.
+
+    >>> name_of(1.0), name_of("1.0"), name_of(np.timedelta64(90, "s")), name_of(None)
+    ('1', '1.0', '0 days 00:01:30', '')
     """
     if isinstance(value, bytes):
         value = bytes_as_text(value)
@@ -156,6 +168,8 @@ def _name(value: Any) -> str:
         return ""
     if isinstance(value, (timedelta, np.timedelta64)):
         return _duration(value)
+    if isinstance(value, np.datetime64):
+        return "" if np.isnat(value) else without_time_of_day(str(with_seconds(value)))
     if isinstance(value, (float, np.floating)):
         number = float(value)
         if math.isnan(number):

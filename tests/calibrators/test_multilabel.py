@@ -382,3 +382,15 @@ def test_few_labels_that_apply_are_not_called_by_the_name_of_a_label(n_labels):
         MultiLabelCalibration().fit(z, y, class_names=["cat", "dog", "emu"][:n_labels])
     few = [str(each.message) for each in caught if "Only" in str(each.message)]
     assert [text.split(":")[1] for text in few] == [f" Only 3 of {60 * n_labels} rows are of class 1"]
+
+
+def test_labels_of_weight_0_are_not_counted_as_unknown_ones_are_not():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = (rng.random((200, 2)) < expit(x)).astype(int)
+    weight = np.ones((200, 2))
+    weight[::4, 1] = 0.0
+    weighted = MultiLabelCalibration(method="ts").fit(x, y, weight)
+    unknown = MultiLabelCalibration(method="ts").fit(x, np.where(weight > 0.0, y, 9), ignore_index=9)
+    assert weighted.fit_report_["n_samples"] == unknown.fit_report_["n_samples"] == 350
+    np.testing.assert_array_equal(weighted.predict_proba(x), unknown.predict_proba(x))

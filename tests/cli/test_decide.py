@@ -39,7 +39,7 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     assert written.decision.tolist() == ["abstain" if action < 0 else str(action) for action in actions]
     assert written.label.tolist() == table.label.astype(str).tolist()
     shown = refocal("decide", "new.csv", *options, "-o", "decisions.csv")[1]
-    assert "Class 1 is decided from a probability of 0.7 on, class 0 below 0.075." in shown
+    assert "Class 1 is decided from a probability of 0.7 on, class 0 up to 0.075." in shown
     written = pd.read_csv("decisions.csv")
     assert list(written) == ["id", "p_1", "decision", "expected_cost"]
     assert written.id.tolist() == list(range(500))
@@ -88,6 +88,40 @@ def test_more_classes_and_a_calibrator(refocal, folder):
     shown = refocal(*arguments)[1]
     assert "calibrated" in shown
     assert "One action for all rows costs" in shown
+
+
+@pytest.mark.parametrize(
+    ("costs", "abstain", "words"),
+    [
+        ("0,1;4,0", "-1", "No row is decided: each decision costs more than leaving a row undecided"),
+        ("0,4;4,1", "0.5", "Class 0 is decided up to a probability of 0.125, class 1 never."),
+        ("1,4;4,0", "0.5", "Class 1 is decided from a probability of 0.875 on, class 0 never."),
+        ("0,1;4,0", "0", "Class 1 is decided from a probability of 1 on, class 0 up to 0."),
+        ("0,1;104,100", "50.5", "Class 1 is decided above a probability of 0.2 and up to 0.5, class 0 up to 0.2."),
+        ("100,101;4,0", "80.4", "Class 1 is decided from a probability of 0.204 on, class 0 never."),
+        ("100,104;1,0", "50.5", "Class 1 is decided above a probability of 0.8, class 0 from 0.5 on and up to 0.8."),
+    ],
+)
+def test_a_class_that_is_never_decided_is_named(refocal, folder, costs, abstain, words):
+    p = np.linspace(0.0, 1.0, 101)
+    pd.DataFrame({"p": p}).to_csv("grid.csv", index_label="id")
+    options = ("--probability-column", "p", f"--costs={costs}", f"--abstain={abstain}")
+    assert words in refocal("decide", "grid.csv", *options)[1]
+    table = [[float(cost) for cost in row.split(",")] for row in costs.split(";")]
+    actions = best_actions(p, table, abstain=float(abstain)).action
+    assert (1 in actions) == ("Class 1 is decided" in words)
+
+
+def test_what_is_said_of_a_threshold_holds_at_the_threshold_too(refocal, folder):
+    p = np.array([0.2, 0.25, 0.5, 0.75, 0.8])
+    pd.DataFrame({"p": p}).to_csv("ties.csv", index_label="id")
+    options = ("--probability-column", "p", "--costs=0,1;1,0")
+    assert "Class 1 is decided above a probability of 0.5." in refocal("decide", "ties.csv", *options)[1]
+    assert best_actions(p, [[0, 1], [1, 0]]).action.tolist() == [0, 0, 0, 1, 1]
+    shown = refocal("decide", "ties.csv", *options, "--abstain=0.25")[1]
+    assert "Class 1 is decided from a probability of 0.75 on, class 0 up to 0.25." in shown
+    assert best_actions(p, [[0, 1], [1, 0]], abstain=0.25).action.tolist() == [0, 0, -1, 1, 1]
+    assert "Class 1 is decided above" in refocal("decide", "ties.csv", *options, "--abstain=0.5")[1]
 
 
 def test_what_is_wrong_is_said_in_a_line(refocal, table):
@@ -200,7 +234,7 @@ def test_decisions_name_classes_keep_the_name_of_the_outcome_and_have_the_probab
     costs = ("--false-positive", "1", "--false-negative", "4", "--groups", "region", "-o", "decisions.csv")
     code, out, err = refocal("decide", "flights.csv", *options, *costs)
     assert (code, err) == (0, "")
-    assert "Late is decided from a probability of 0.2 on." in out
+    assert "Late is decided above a probability of 0.2." in out
     assert "region = north" in out
     assert "FPR %" in out
     written = pd.read_csv("decisions.csv")

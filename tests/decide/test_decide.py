@@ -666,3 +666,15 @@ def test_a_predictive_value_of_1_holds_where_rows_of_the_other_class_would_weigh
     assert group.ppv.low == pytest.approx((1.0 - 0.95 ** (1 / 6)) ** (1 / 1.2) / 2 ** (1 / 1.2))
     # The weight of the other class has no say in the rates of one class.
     assert predictive_values(y, p, threshold=0.5, sample_weight=weight).sensitivity.low == pytest.approx(12 / (12 + z2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shared", [(1e6, 1e6), (-1e6, -1e6), (3e5, -2e6)])
+def test_what_every_action_costs_of_a_class_does_not_decide(dtype, shared):
+    p = np.append(np.linspace(0.0, 1.0, 1001), [0.19, 0.21]).astype(dtype)
+    costs = np.array([[0.0, 1.0], [4.0, 0.0]])
+    decided = best_actions(p, costs + np.array(shared)[:, None]).action
+    np.testing.assert_array_equal(decided, best_actions(p, costs).action)
+    if shared[0] == shared[1]:
+        with_price = best_actions(p, costs + shared[0], abstain=shared[0] + 0.25).action
+        np.testing.assert_array_equal(with_price, best_actions(p, costs, abstain=0.25).action)

@@ -187,6 +187,14 @@ def test_whole_numbers_are_one_group_however_they_are_stored_and_what_is_missing
     assert as_groups(column, 5, "f").popitem()[1].tolist() == ["1", "1", "1", "missing", "missing"]
 
 
+@pytest.mark.parametrize("unit", ["h", "m", "s", "ns"])
+def test_times_are_the_same_groups_in_every_unit(unit):
+    times = np.array(["2024-05-01T08", "2024-05-02T00"], dtype=f"datetime64[{unit}]")
+    expected = ["2024-05-01T08:00:00", "2024-05-02"]
+    assert as_groups(times, 2, "f")["group"].tolist() == expected
+    assert as_groups([*times], 2, "f")["group"].tolist() == expected
+
+
 @pytest.mark.parametrize("unit", ["D", "ns"])
 def test_dates_are_groups_by_their_text(unit):
     dates = np.array(["2024-05-01", "NaT"], dtype=f"datetime64[{unit}]")

@@ -15,6 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import tcp
 from distributed.utils import nbytes
+from sklearn.exceptions import DataConversionWarning
 
 from block_rows import make_rows
 from helpers import wait_until
@@ -89,6 +90,14 @@ def test_arrays_by_threads(chunks, expected):
     found = FocalTemperatureScaling(objective="nll").fit(logits, da.from_array(LABELS, chunks=5000))
     np.testing.assert_allclose(focal_point(found.chain_), focal_point(expected.chain_), rtol=1e-9)
     assert found.fit_report_["after"]["ece"] == pytest.approx(expected.fit_report_["after"]["ece"], abs=1e-4)
+
+
+def test_a_column_of_labels_is_taken_as_in_memory():
+    logits = da.from_array(LOGITS, chunks=(7000, 4))
+    plain = TemperatureScaling().fit(logits, LABELS).temperature_
+    for column in (LABELS[:, None], da.from_array(LABELS[:, None], chunks=(5000, 1)), pd.DataFrame({"y": LABELS})):
+        with pytest.warns(DataConversionWarning, match="column-vector y"):
+            assert TemperatureScaling().fit(logits, column).temperature_ == plain
 
 
 def test_frames_by_threads(folder, expected):

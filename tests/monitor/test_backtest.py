@@ -13,7 +13,8 @@ from refocal import LogisticCalibration
 from refocal._json import to_json
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.io import Predictions
-from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest
+from refocal.monitor import AtAlarm, Forgetting, Keep, Window, backtest, policies
+from refocal.monitor.policies import Batch
 from refocal.report.page import write_backtest_page
 
 
@@ -106,6 +107,27 @@ def test_a_refit_at_an_alarm_happens_once_for_one_change():
     backtest(days(4, lambda day: 0.0 if day < 15 else 1.0), [policy])
     assert len(policy.alarms) == 1
     assert int(policy.alarms[0]) > 15
+
+
+def test_a_refit_that_waits_for_rows_after_an_alarm_is_on_all_batches_since_the_change(monkeypatch):
+    refits = []
+
+    def fitted_on(batches, start, prior):
+        refits.append([batch.period for batch in batches])
+        return start
+
+    monkeypatch.setattr(policies, "fitted_on", fitted_on)
+    policy = AtAlarm(alpha=0.5)
+    policy.begin(2)
+    monitor = policy._monitor
+    day = 0
+    while not refits:
+        day += 1
+        n = 20 if monitor.alarm is None else 100
+        policy.observe(Batch(str(day), np.log(np.full((n, 2), 0.5)), np.ones(n, dtype=int)))
+    assert monitor.alarms[0].since == "1"
+    assert int(monitor.alarms[0].period) < day  # of less than 200 rows
+    assert refits == [[str(i) for i in range(1, day + 1)]]
 
 
 def test_wrong_arguments_are_named():

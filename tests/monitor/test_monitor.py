@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
+from scipy.special import expit, logit, rel_entr
 from sklearn.metrics import brier_score_loss, log_loss
 
 from refocal._groups import without_time_of_day
@@ -238,6 +239,23 @@ def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_pa
     (tmp_path / "m.json.waiting.npz").unlink()
     with pytest.warns(InputWarning, match="2 predictions wait for labels, but m.json.waiting.npz is missing"):
         CalibrationMonitor.load(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    ("ids", "later"),
+    [
+        (np.array([60, 90], "timedelta64[s]"), np.array(["60000", "90000"], "timedelta64[ms]")),
+        (np.array([60, 90], "timedelta64[s]"), pd.to_timedelta([60, 90], unit="s")),
+        ([timedelta(seconds=60), timedelta(seconds=90)], np.array([60, 90], "timedelta64[s]")),
+        (np.array(["2026-01-31T08", "2026-02-01T00"], "datetime64[h]"), ["2026-01-31 08:00:00", "2026-02-01"]),
+        ([b"a", b"b"], ["a", "b"]),
+        ([1.0, 2.0], [1, 2]),
+    ],
+)
+def test_ids_are_the_same_however_they_are_stored(ids, later):
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7], ids=ids)
+    assert monitor.add_labels(later, [0, 1]) == 2
 
 
 def test_empty_batches_and_unknown_ids_are_ignored_with_a_note():
@@ -814,3 +832,12 @@ def test_the_expected_fall_of_the_log_loss_is_that_of_a_shift(independent):
 
     fall = loss(0.0) - minimize_scalar(loss, bounds=(-2.0, 2.0), method="bounded").fun
     assert_allclose(monitor.present().gain, fall, rtol=0.1)
+
+
+@pytest.mark.parametrize(("p", "rate"), [(0.001, 1.0), (0.01, 0.05), (0.3, 0.4), (0.999, 0.0)])
+def test_the_expected_fall_of_a_large_shift_is_the_divergence_of_the_probabilities_from_the_rate(p, rate):
+    monitor = CalibrationMonitor(independent=True)
+    monitor.update(np.full(20_000, p), np.arange(20_000) < 20_000 * rate, period="May")
+    expected = float(rel_entr([rate, 1.0 - rate], [p, 1.0 - p]).sum())
+    assert_allclose(monitor.present().gain, expected, rtol=0.01)
+    assert monitor.present().gain <= monitor.present().window.log_loss

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, ShapeError
 from refocal.io import Predictions
 from refocal.monitor import CalibrationMonitor
 
@@ -265,3 +265,16 @@ def test_a_state_that_is_a_link_is_saved_where_it_leads_with_what_waits(tmp_path
         assert again.add_labels(["a", "b"], [0, 1]) == 2
     again.save(tmp_path / "m.json")
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["m.json"]
+
+
+@pytest.mark.parametrize("wrong", [{"period": "31.12.2025"}, {"clusters": ["Lundi", "Jeudi"]}, {"groups": ["north"]}])
+@pytest.mark.parametrize("carrier", [pd.DataFrame, lambda frame: Predictions.from_probabilities(frame, ["cat", "dog"])])
+def test_a_batch_that_is_refused_says_nothing_of_the_classes(wrong, carrier):
+    monitor = CalibrationMonitor()
+    frame = pd.DataFrame({"p_cat": [0.9, 0.2], "p_dog": [0.1, 0.8]})
+    labels = ["cat", "dog"] if carrier is pd.DataFrame else None
+    before = monitor.to_dict()
+    with pytest.raises(InputError):
+        monitor.update(carrier(frame), labels, **wrong)
+    assert monitor.to_dict() == before
+    assert monitor.update([[0.1, 0.2, 0.7]], [2]) == 1

@@ -375,7 +375,7 @@ def test_the_sentence_about_the_threshold_names_the_class(tmp_path, monkeypatch,
         (["--positive-label", "ill"], "Ill"),
     ):
         assert run(["decide", "new.csv", *options, *costs]) == 0
-        assert f"{name} is decided from a probability of 0.5 on." in capsys.readouterr().out
+        assert f"{name} is decided above a probability of 0.5." in capsys.readouterr().out
 
 
 def test_a_monitor_that_knew_no_names_learns_those_of_the_calibrator(cli, tmp_path):

@@ -70,6 +70,7 @@ def test_the_first_bad_row_is_named_and_bad_rows_are_skipped(values, labels, wei
         (RawRows(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
         (RawRows(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
         (RawRows(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
+        (RawRows(LOGITS > 0.0, LABELS), DataError, "an array of numbers. Got dtype bool"),
         (
             RawRows(LOGITS, np.array(list("abca"))),
             LabelError,

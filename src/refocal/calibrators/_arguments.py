@@ -56,13 +56,15 @@ def check_several_classes(rows: Predictions, function: str) -> None:
 def without_column_axis(labels: Any, scores: Any, kind: str) -> Any:
     """Labels (N, 1) of scores (N, C), or of one number for each row, (N,), as (N,), with scikit-learn's warning.
 
-    Log-odds have the shape of their labels: those of shape (N, 1) have labels of this shape.
+    Log-odds have the shape of their labels: those of shape (N, 1) have labels of this shape. A DataFrame of Dask is
+    read with the scores, a few rows at a time.
     """
     shape: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else getattr(labels, "shape", ())
     of_scores = np.shape(scores) if isinstance(scores, list) else getattr(scores, "shape", ())
     is_column = len(shape) == 2 and shape[1] == 1
     is_like_scores = kind == "log-odds" and tuple(shape) == tuple(of_scores)
-    if not is_column or is_like_scores or len(of_scores) not in (1, 2):
+    is_read_later = hasattr(labels, "to_dask_array")
+    if not is_column or is_like_scores or is_read_later or len(of_scores) not in (1, 2):
         return labels
     from sklearn.exceptions import DataConversionWarning
 

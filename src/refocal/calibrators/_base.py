@@ -222,15 +222,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own_rows = self._own_rows(X, y, sample_weight, groups, function)
             check_several_classes(own_rows, function)
             return self._block(own_rows, function)
+        labels = without_column_axis(y, X, self.input)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of_fit
 
-            return rows_of_fit(X, y, sample_weight, input=self.input, ignore_index=ignore_index)
+            return rows_of_fit(X, labels, sample_weight, input=self.input, ignore_index=ignore_index)
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
-        labels = without_column_axis(y, X, self.input)
         options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input}
         rows = aligned(X, labels, sample_weight, Arguments(), function, classes_last=True, several_axes=True, **options)
         name = type(self).__name__

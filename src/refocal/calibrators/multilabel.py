@@ -263,7 +263,7 @@ class MultiLabelCalibration(Calibrator):
 def _targets(
     y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: IgnoreIndex, function: str
 ) -> tuple[Indices, Vector | None, int]:
-    """Zeros and ones and weights, flat, and how many are known; what is not counts as 0 with a weight of 0."""
+    """Zeros and ones and weights, flat, and how many count; what is not known counts as 0 with a weight of 0."""
     if y is None:
         raise LabelError("y", function, expected="given: ones and zeros, one column per label", got="None")
     labels = classes_last(as_array(y, "y", function), class_axis, function)
@@ -277,4 +277,5 @@ def _targets(
         weight = check_weight(classes_last(given, class_axis, function), shape, function).reshape(shape)
     else:
         weight = check_weight(given, shape[:-1], function).reshape((*shape[:-1], 1))
-    return target, (known * weight).reshape(-1), n_known
+    counted = known * weight
+    return target, counted.reshape(-1), int(np.count_nonzero(counted))

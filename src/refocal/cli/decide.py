@@ -130,8 +130,24 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     if abstain is not None:
         low, high = refocal.decide.abstention_interval(table, abstain)
         said["abstain_between"] = (low, high)
-    below = f", {actions[0]} below {low:.4g}" if low < high else ""
-    say(f"{refocal.evaluate.summary.capital(actions[1])} is decided from a probability of {high:.4g} on{below}.")
+    # Leaving a row undecided may cost less than even the right decision.
+    decided = [abstain is None or abstain >= cost_of_right for cost_of_right in table.diagonal().tolist()]
+    first, second = actions
+    capital = refocal.evaluate.summary.capital
+    above = f"{capital(second)} is decided above a probability of {threshold:.4g}"
+    if low == high:  # where both decisions cost the same the first is taken
+        say(f"{above}.")
+    elif threshold < low:  # one class costs more than the other, whatever is decided
+        say(f"{above} and up to {low:.4g}, {first} up to {threshold:.4g}.")
+    elif threshold > high:
+        say(f"{above}, {first} from {high:.4g} on and up to {threshold:.4g}.")
+    elif not any(decided):
+        say("No row is decided: each decision costs more than leaving a row undecided, even where it is right.")
+    elif not decided[1]:
+        say(f"{capital(first)} is decided up to a probability of {low:.4g}, {second} never.")
+    else:
+        up_to = f"up to {low:.4g}" if decided[0] else "never"
+        say(f"{capital(second)} is decided from a probability of {high:.4g} on, {first} {up_to}.")
     return said
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 import refocal
+from refocal._groups import name_of
 from refocal._outputs import CALIBRATOR, guard_output
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
@@ -435,7 +436,7 @@ def _join(
     if len(raw.labels) == 0:
         return f"{file}: no rows; ignored."
     given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
-    names_of_rows = [refocal.monitor.waiting.id_text(name) for name in given]
+    names_of_rows = [name_of(name) for name in given]
     labels: Any = np.zeros(len(given), dtype=np.int64)  # of no waiting prediction
     names = watched.class_names
     if (watched.n_waiting or labels_of_ids) and watched.n_classes is not None:

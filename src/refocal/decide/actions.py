@@ -69,26 +69,32 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
 def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
     """As `best_actions`, for checked arguments.
 
-    Of actions whose expected costs are equal but for rounding the first is taken, and abstaining is taken if it costs
+    Actions are compared by their expected regrets Σ_i p_i (c_ij - min_k c_ik), in which what every action costs of a
+    class has no part. Of those that are equal but for rounding the first is taken, and abstaining is taken if it costs
     less than all: so the precision of the probabilities does not decide.
     """
-    # Costs that differ by less than this share of their terms are equal: float32 rounds each by a few times 6e-8.
+    # Regrets that differ by less than this share of their terms are equal: float32 rounds each by a few times 6e-8.
     tolerance = 5e-7
     xp = namespace(p)
 
-    def expected_of(costs: Vector) -> Array:
-        return xp.matmul(p, xp.astype(in_library_of(p, costs), p.dtype))
+    def as_p(values: Vector) -> Array:
+        return xp.astype(in_library_of(p, values), p.dtype)
 
-    expected = expected_of(table)
-    rounding = expected_of(tolerance * np.abs(table))
-    cost = xp.min(expected, axis=-1)
-    is_cheapest = expected <= cost[..., None] + rounding
+    least_cost = table.min(axis=1)
+    regret = table - least_cost[:, None]
+    expected_regret = xp.matmul(p, as_p(regret))
+    least_regret = xp.min(expected_regret, axis=-1)
+    rounding = xp.matmul(p, as_p(tolerance * regret))
+    is_cheapest = expected_regret <= least_regret[..., None] + rounding
     action = xp.argmax(xp.astype(is_cheapest, xp.int32), axis=-1)
+    cost = xp.min(xp.matmul(p, as_p(table)), axis=-1)
     if price is None:
         return Decisions(action, cost)
-    abstention_cost = xp.astype(in_library_of(p, price), p.dtype)
-    abstains = abstention_cost < cost - tolerance * xp.abs(cost)
-    return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, abstention_cost, cost))
+    regret_of_price = price[..., None] - least_cost
+    regret_of_abstaining = xp.sum(p * as_p(regret_of_price), axis=-1)
+    rounding_of_price = xp.sum(p * as_p(tolerance * np.abs(regret_of_price)), axis=-1)
+    abstains = regret_of_abstaining < least_regret - rounding_of_price
+    return Decisions(xp.where(abstains, ABSTAIN, action), xp.where(abstains, as_p(price), cost))
 
 
 class DecidedRows(NamedTuple):

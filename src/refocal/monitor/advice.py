@@ -8,10 +8,13 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from refocal.monitor.history import History
+from refocal.monitor.independent import SMALLEST_P
 from refocal.monitor.period_sums import MEAN, SLOPE, Period, WindowSummary, added, stream_in_words, summary_of
 
 
@@ -55,9 +58,10 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
     """The state of the last periods with labels; None if there are none.
 
     z = Σ_t r_t / √max(m/(m-1) Σ_t (r_t - r̄)², Σ_t v_t) of the residuals r_t of m periods, whose variances are v_t if
-    rows are independent; then z = Σ_t r_t / √Σ_t v_t. With R = Σ_t r_t and V = Σ_t v_t a shift of R/V in log-odds
-    lowers the log-loss of these rows by about R²/(2V) together, and that of as many new ones by (R² - R²/z²)/(2V),
-    where R²/z² is the variance of R.
+    rows are independent; then z = Σ_t r_t / √Σ_t v_t. The shift of the log-odds that corrects the mean lowers the
+    log-loss of these rows by G together, see `fall_by_shift`, and that of as many new ones by about (1 - 1/z²) G: with
+    R = Σ_t r_t and V = Σ_t v_t a small shift has G = R²/(2V), of which R/z, the standard error of R, is the part by
+    chance.
     """
     # The present: the last periods, as many as have this many labelled rows, and no fewer than so many periods.
     least_rows = 1_000
@@ -76,9 +80,39 @@ def present_state(periods: list[Period], level: float, *, independent: bool) -> 
         z_mean = -window.bias.value / max(window.bias.standard_error, 1e-12)
     z_slope = _z(chosen, SLOPE, independent=independent)
     threshold = _threshold(level, len(chosen), independent=independent)
-    gain = (z_mean**2 - 1.0) / (2.0 * window.n) * _dispersion(chosen, MEAN, independent=independent)
+    gain = (1.0 - 1.0 / max(z_mean**2, 1e-12)) * fall_by_shift(reduce(Period.plus, chosen)) / window.n
     elsewhere = _biases_elsewhere(chosen, level, independent=independent)
     return PresentState(window, len(chosen), z_mean, z_slope, threshold, gain, elsewhere)
+
+
+def fall_by_shift(period: Period) -> float:
+    """The largest fall of the log-loss of all rows by one shift of the log-odds, which is at most the log-loss.
+
+        G = max_δ Σ_b [k_b δ - n_b log(1 - p_b + p_b exp(δ))]
+
+    of n_b rows and k_b events in bins of the probability, whose rows count as their mean p_b. The sum is concave; at
+    its largest, Σ_b n_b p'_b = Σ_b k_b for the shifted p'_b. Of one bin G is n times the Kullback-Leibler divergence of
+    p from the rate.
+    """
+    # Log-odds by which probabilities of `SMALLEST_P` come as near to 1: no events, or nothing else, ask for any shift.
+    largest_shift = 60.0
+    n = np.array(period.rows, dtype=np.float64)
+    k = np.array(period.events, dtype=np.float64)
+    p = np.clip(np.array(period.p) / np.maximum(n, 1.0), SMALLEST_P, 1.0 - SMALLEST_P)
+    log_odds = np.log(p) - np.log1p(-p)
+
+    def excess(shift: float) -> float:
+        """The events less those that the shifted probabilities expect, which falls with the shift."""
+        return float(np.sum(k - n * expit(log_odds + shift)))
+
+    if excess(largest_shift) >= 0.0:
+        shift = largest_shift
+    elif excess(-largest_shift) <= 0.0:
+        shift = -largest_shift
+    else:
+        shift = brentq(excess, -largest_shift, largest_shift)
+    fall = k * shift - n * np.logaddexp(np.log1p(-p), np.log(p) + shift)
+    return max(float(np.sum(fall)), 0.0)
 
 
 def _threshold(level: float, n_periods: int, *, independent: bool) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import write_atomically
-from refocal._groups import as_groups
+from refocal._groups import as_groups, name_of
 from refocal._json import read_json
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
@@ -40,7 +40,6 @@ from refocal.monitor.waiting import (
     Waiting,
     columns_of_groups,
     first_of_each_id,
-    id_text,
     new_ids,
     waiting_beside,
     waiting_file,
@@ -186,12 +185,13 @@ class CalibrationMonitor:
         function = "CalibrationMonitor.update"
         if period is not None and clusters is not None:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
-        if isinstance(probabilities, Predictions):
+        is_checked = isinstance(probabilities, Predictions)
+        if is_checked:
             rows, names = self._of_predictions(probabilities, labels, function)
-            self.columns_moved = rows.source.swapped or self.columns_moved
             if period is None and clusters is None:
                 clusters = periods_of_clusters(rows)
             given_labels = rows.labels if ids is None else None
+            n_rows = len(rows)
         else:
             p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
             if np.size(p) == 0:
@@ -209,22 +209,23 @@ class CalibrationMonitor:
             given_labels = labels
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
-            if labels is not None:
-                rows = self._read(labels, p, function, names, columns)
-            else:
-                unknown = np.zeros(len(p), dtype=np.int64)
-                rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
-        if groups is not None:
-            rows = replace(rows, groups=as_groups(groups, len(rows), function))
+            n_rows = len(p) if p.ndim > 0 else 0
+        # Labels are read last: from them on the monitor knows its classes, which a batch that is refused does not tell.
+        own_groups = None if groups is None else as_groups(groups, n_rows, function)
+        before = self._history.periods
+        keys = keys_of_rows(period, clusters, n_rows, before[-1].last if before else None, function)
+        together = [*dict.fromkeys([*self._keys_together, *keys])]
+        check_order(together, [each.last for each in before], function)
+        if not is_checked and labels is not None:
+            rows = self._read(labels, p, function, names, columns)
+        elif not is_checked:
+            unknown = np.zeros(n_rows, dtype=np.int64)
+            rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
+        rows = replace(rows, class_names=names, groups=rows.groups if own_groups is None else own_groups)
         if rows.groups and self.independent:
             text = "groups are not watched where rows are declared independent: that test is of all rows together."
             warn(InputWarning(text, function=function))
-        rows = replace(rows, class_names=names)
-        before = self._history.periods
-        last_period = before[-1].last if before else None
-        keys = keys_of_rows(period, clusters, len(rows), last_period, function)
-        together = [*dict.fromkeys([*self._keys_together, *keys])]
-        check_order(together, [each.last for each in before], function)
+        self.columns_moved = rows.source.swapped or self.columns_moved
         if self._gathered is not None:
             self._keys_together = together
         if given_labels is None:
@@ -250,7 +251,7 @@ class CalibrationMonitor:
         (1, 1)
         """
         function = "CalibrationMonitor.add_labels"
-        names = [id_text(name) for name in ids]
+        names = [name_of(name) for name in ids]
         given = to_numpy(raw_labels(labels, "labels", function).values)
         check_shape(given, (len(names),), "labels", function)
         of_waiting = [i for i, name in enumerate(names) if name in self._waiting]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._groups import without_time_of_day
+from refocal._groups import with_seconds, without_time_of_day
 from refocal.errors import ParameterError, ShapeError
 from refocal.rows import Predictions
 
@@ -97,8 +97,7 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
     elif isinstance(period, date) and period == period:  # NaT of pandas is a date that does not equal itself
         period = period.isoformat()
     elif isinstance(period, np.datetime64) and not np.isnat(period):
-        has_hours = np.datetime_data(period.dtype)[0] in ("h", "m")
-        period = str(period.astype("datetime64[s]") if has_hours else period)
+        period = str(with_seconds(period))
     if isinstance(period, str):
         period = without_time_of_day(period)
     if isinstance(period, str) and _is_out_of_order(period):

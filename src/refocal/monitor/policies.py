@@ -177,7 +177,8 @@ class AtAlarm(Policy):
         alarm = self._monitor.alarms[-1] if self._monitor.alarm is not None else None
         if alarm is None:
             return
-        n_back = int(alarm.period) - int(alarm.since or alarm.period) + 1
+        # An alarm may have come before there were rows enough: the batches after it are of the change, too.
+        n_back = self._n_observed - int(alarm.since or alarm.period) + 1
         recent = [*self._batches][-n_back:]
         if sum(len(each.labels) for each in recent) < LEAST_ROWS:
             recent = [*self._batches]

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._files import replace_atomically
-from refocal._groups import Groups, without_time_of_day
+from refocal._groups import Groups, name_of
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.monitor.period_sums import NO_GROUP
 from refocal.monitor.periods import Key
-from refocal.rows.keys import label_key
 
 WAITING_SUFFIX = ".waiting.npz"
 
@@ -41,30 +40,16 @@ def columns_of_groups(waiting: Sequence[Waiting]) -> Groups:
     return {name: np.array([entry.groups.get(name, NO_GROUP) for entry in waiting]) for name in names}
 
 
-def id_text(value: Any) -> str:
-    """The text of an id; whole numbers and times are the same however they are stored.
-
-    >>> id_text(1.0), id_text(np.int64(1)), id_text("1.0")
-    ('1', '1', '1.0')
-    >>> id_text(np.datetime64("2026-01-31", "us")), id_text("2026-01-31")
-    ('2026-01-31', '2026-01-31')
-    """
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return without_time_of_day(str(value))
-
-
 def new_ids(ids: Iterable[Any], n_rows: int, waiting: Mapping[str, Waiting], function: str) -> list[str]:
     """The texts of ids, one for each row, which are all different and not among those that wait.
 
     >>> new_ids([1, 2.0], 2, {}, "f")
     ['1', '2']
     """
-    given = list(ids)
-    names = [id_text(name) for name in given]
+    names = [name_of(name) for name in ids]
     if len(names) != n_rows:
         raise ShapeError("ids", function, expected=f"{n_rows} ids, one for each row", got=f"{len(names)}")
-    missing = next((row for row, name in enumerate(given) if label_key(name) is None), None)
+    missing = next((row for row, name in enumerate(names) if name == ""), None)
     if missing is not None:
         raise DataError("ids", function, expected="known of every row", got=f"none in row {missing}")
     known = set(waiting)
@@ -136,7 +121,7 @@ def read_waiting(file: Path, monitor: str, n_waiting: int) -> dict[str, Waiting]
     made = {}
     for i, (name, key) in enumerate(zip(ids.tolist(), keys.tolist(), strict=True)):
         groups = {column: str(values[i]) for column, values in columns.items() if values[i] != NO_GROUP}
-        made[id_text(str(name))] = Waiting(key, p[i], groups, counts=bool(counts[i]))
+        made[name_of(str(name))] = Waiting(key, p[i], groups, counts=bool(counts[i]))
     return made
 
 

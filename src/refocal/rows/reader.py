@@ -390,7 +390,7 @@ class RowReader:
     def matrix(self, raw: RawRows) -> NDArray[Any]:
         """The scores of raw rows, one column per class; one number per row becomes two columns."""
         values: NDArray[Any] = to_numpy(raw.values)
-        if values.dtype.kind not in "fiub":
+        if values.dtype.kind not in "fiu":
             got = f"dtype {values.dtype} in {raw.where}"
             raise DataError("X", self.function, expected=NUMBERS, got=got)
         if values.ndim == 1 and self.n_classes == 2:

@@ -291,6 +291,9 @@ def test_metrics_of_each_label_are_those_of_scikit_learn():
     assert by_label("brier_score", y, p, sample_weight=weight).pooled == found.pooled
     with pytest.raises(ParameterError, match="'metric' of by_label must be"):
         by_label("brier", y, p)
+    # A function of one's own takes labels and probabilities, as everywhere, and weights where there are some.
+    own = by_label(lambda labels, q: np.mean((labels - q) ** 2), y, p)
+    np.testing.assert_allclose(own.labels, by_label(brier_score, y, p).labels)
     want = [brier_score_loss(y[:, k], p[:, k], sample_weight=weight) for k in range(4)]
     assert found.labels == pytest.approx(want, abs=1e-12)
     assert found.mean == pytest.approx(np.mean(want), abs=1e-12)

@@ -374,6 +374,10 @@ def test_checked_rows_of_labels_are_refused_with_what_to_pass():
     rows = MultiLabelPredictions.from_log_odds(rng.normal(size=(60, 3)), rng.integers(0, 2, (60, 3)))
     with pytest.raises(DataError, match=r"must be arrays: fit\(rows.values, rows.labels, .* Got MultiLabelPredictions"):
         MultiLabelCalibration().fit(rows)
+    calibrator = MultiLabelCalibration(method="ts").fit(rows.values, rows.labels)
+    for predict in (calibrator.predict, calibrator.predict_proba, calibrator.predict_log_proba):
+        with pytest.raises(DataError, match=r"must be arrays: rows\.values for .* Got MultiLabelPredictions"):
+            predict(rows)
 
 
 @pytest.mark.parametrize("n_labels", [1, 2, 3])

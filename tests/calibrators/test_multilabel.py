@@ -291,6 +291,9 @@ def test_metrics_of_each_label_are_those_of_scikit_learn():
     assert by_label("brier_score", y, p, sample_weight=weight).pooled == found.pooled
     with pytest.raises(ParameterError, match="'metric' of by_label must be"):
         by_label("brier", y, p)
+    # A function of one's own takes labels and probabilities, as everywhere, and weights where there are some.
+    own = by_label(lambda labels, q: np.mean((labels - q) ** 2), y, p)
+    np.testing.assert_allclose(own.labels, by_label(brier_score, y, p).labels)
     want = [brier_score_loss(y[:, k], p[:, k], sample_weight=weight) for k in range(4)]
     assert found.labels == pytest.approx(want, abs=1e-12)
     assert found.mean == pytest.approx(np.mean(want), abs=1e-12)
@@ -371,6 +374,10 @@ def test_checked_rows_of_labels_are_refused_with_what_to_pass():
     rows = MultiLabelPredictions.from_log_odds(rng.normal(size=(60, 3)), rng.integers(0, 2, (60, 3)))
     with pytest.raises(DataError, match=r"must be arrays: fit\(rows.values, rows.labels, .* Got MultiLabelPredictions"):
         MultiLabelCalibration().fit(rows)
+    calibrator = MultiLabelCalibration(method="ts").fit(rows.values, rows.labels)
+    for predict in (calibrator.predict, calibrator.predict_proba, calibrator.predict_log_proba):
+        with pytest.raises(DataError, match=r"must be arrays: rows\.values for .* Got MultiLabelPredictions"):
+            predict(rows)
 
 
 @pytest.mark.parametrize("n_labels", [1, 2, 3])

@@ -18,7 +18,7 @@ from helpers import draw_logits
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
 from refocal.engine import Block
-from refocal.errors import FitWarning, FormatError, ParameterError, ShapeError
+from refocal.errors import FitWarning, FormatError, InputError, ParameterError, ShapeError
 from refocal.evaluate import (
     Evaluation,
     compare,
@@ -474,6 +474,37 @@ def test_what_does_not_fit_is_refused():
         evaluate(test, {"w": wide})
     with pytest.raises(ParameterError, match="has no such option"):
         make("ts", gamma=1.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"level": 95}, "'level' of compare must be"),
+        ({"n_resamples": 0}, "'n_resamples' of compare must be"),
+        ({"seed": -1}, "'seed' of compare must be an integer of at least 0. Got -1"),
+        ({"groups": ["north", "south"]}, "'groups' of compare must be of shape"),
+        ({"clusters": ["monday", "tuesday"]}, "must be of shape"),
+        ({"clusters": ["monday"] * 100}, "'clusters' of compare must be of at least two"),
+        ({"features": {"age": np.arange(100)}}, "'features' of compare must be left out"),
+        ({"metrics": ["roc_auc"]}, "'metrics' of compare must be defined for the number of classes"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_the_fits(monkeypatch, asked, message):
+    validation, test = split(rows(200))
+    monkeypatch.setattr(TemperatureScaling, "fit", lambda *_, **__: pytest.fail("fitted in vain"))
+    with pytest.raises(InputError, match=message):
+        compare(validation, test, ["ts"], **asked)
+    narrow = Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2])
+    with pytest.raises(ShapeError, match=r"'test' of compare must be of 4 columns, as the validation rows\. Got 3"):
+        compare(validation, narrow, ["ts"])
+
+
+def test_features_of_other_rows_are_refused_before_anything_is_measured(monkeypatch):
+    two_classes = Predictions.from_probabilities([0.2, 0.7, 0.4], [0, 1, 1])
+    module = "refocal.evaluate.compute.measure_in_memory"
+    monkeypatch.setattr(module, lambda *_, **__: pytest.fail("measured in vain"))
+    with pytest.raises(InputError, match="features"):
+        evaluate(two_classes, {}, features={"age": [1.0, 2.0]})
 
 
 def test_the_sample_tells_the_story_of_the_demo():

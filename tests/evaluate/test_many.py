@@ -284,9 +284,11 @@ def test_probabilities_two_classes_and_other_orders_of_columns():
         ({"metrics": ["roc_auc"]}, "roc_auc of a, u, which is of 3 classes"),
         ({"level": 1.0}, "'level' of compare_many"),
         ({"n_draws": 0}, "'n_draws' of compare_many"),
+        ({"seed": -1}, "'seed' of compare_many must be an integer of at least 0"),
     ],
 )
-def test_bad_arguments_are_refused(runs, asked, text):
+def test_bad_arguments_are_refused_before_the_fits(monkeypatch, runs, asked, text):
+    monkeypatch.setattr(TemperatureScaling, "fit", lambda *_, **__: pytest.fail("fitted in vain"))
     with pytest.raises(ParameterError) as raised:
         compare_many(runs[:2], ["ts"], **asked)
     assert text in str(raised.value)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from refocal.errors import ParameterError, ShapeError
-from refocal.io import Predictions
+from refocal.io import Predictions, blocks, open_rows, read, read_multilabel
+from refocal.metrics import brier_score
+from refocal.monitor import CalibrationMonitor
 from refocal.rows.class_names import check_class_names, check_label_order, column_order, shared_beginning
 
 
@@ -36,6 +38,28 @@ def test_class_names_are_different_texts_without_the_beginning_of_scores():
         check_class_names(["cat", "dog", "cat"], 3, "f")
     with pytest.raises(ParameterError, match=r"a sequence of names, in the order of the columns. Got a set"):
         check_class_names({"cat", "dog"}, 2, "f")
+
+
+def test_names_without_an_order_are_refused_by_every_entry(tmp_path):
+    logits = np.array([[2.0, 0.5, 0.1], [0.1, 0.3, 1.0]])
+    np.savez(tmp_path / "rows.npz", logits=logits, labels=[0, 2])
+    np.savez(tmp_path / "labels.npz", log_odds=logits, labels=[[1, 0, 0], [0, 1, 1]])
+    entries = [
+        lambda names: CalibrationMonitor(class_names=names),
+        lambda names: read(tmp_path / "rows.npz", classes=names),
+        lambda names: read(tmp_path / "rows.npz", class_names=names),
+        lambda names: open_rows(tmp_path / "rows.npz", classes=names),
+        lambda names: read_multilabel(tmp_path / "labels.npz", classes=names),
+        lambda names: blocks([(logits, [0, 2])], class_names=names),
+        lambda names: Predictions.from_logits(logits, [0, 2], class_names=names),
+        lambda names: brier_score([0, 1], [[0.2, 0.3, 0.5], [0.5, 0.3, 0.2]], classes=names),
+    ]
+    for entry in entries:
+        entry(["cat", "dog", "emu"])
+        # Columns called in the order of a set or of a dictionary {"emu": 2, …} had the labels of others.
+        for names in ({"cat", "dog", "emu"}, {"emu": 2, "dog": 1, "cat": 0}, "cde", 3):
+            with pytest.raises(ParameterError, match="must be a sequence of names, in the order of the columns"):
+                entry(names)
 
 
 def test_columns_are_found_by_their_names():

@@ -251,6 +251,9 @@ class MultiLabelCalibration(Calibrator):
 
     def _two_columns(self, X: Array, class_axis: int, function: str) -> Array:
         """Scores (..., K, 2): 0 and the log-odds of each label, or the probabilities of its absence and presence."""
+        if isinstance(X, CheckedRows):
+            expected = "arrays: rows.values for MultiLabelPredictions"
+            raise DataError("X", function, expected=expected, got=type(X).__name__)
         values = as_array(classes_last(X, class_axis, function), "X", function)
         known = getattr(self, "n_features_in_", None)
         if values.ndim < 2 or 0 in values.shape or (known is not None and values.shape[-1] != known):

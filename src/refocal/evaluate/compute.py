@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_floating
-from refocal._clusters import as_clusters
-from refocal._groups import Groups, as_groups
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
@@ -22,12 +20,13 @@ from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_cali
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError, RefocalError, ShapeError
-from refocal.evaluate._blocks import measure_in_blocks, refuse_options_of_memory
+from refocal.evaluate._blocks import measure_in_blocks
 from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
+from refocal.evaluate._requested import check_rows, requested_rows
 from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
-from refocal.evaluate.multilabel import are_of_labels, fit_method, label_methods
+from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
     RunNote,
@@ -45,7 +44,6 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.influence import two_sided_p_value
-from refocal.metrics.inputs import check_clusters, check_level
 from refocal.metrics.record import Metric
 from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
@@ -149,20 +147,15 @@ def compare(
     own_metrics = own_records(metrics, "compare")
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
+    asked: dict[str, Any] = {"groups": groups, "clusters": clusters, "features": features}
+    asked |= {"level": level, "n_resamples": n_resamples, "seed": seed}
+    requested_rows(test, "compare", own_metrics, **asked)  # what cannot be measured is known before the fits
     report = progress or (lambda *_: None)
     failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, calibrators, report, failures)
-    options: dict[str, Any] = {
-        "metrics": own_metrics,
-        "n_resamples": n_resamples,
-        "level": level,
-        "seed": seed,
-        "groups": groups,
-        "clusters": clusters,
-        "features": features,
-        "progress": lambda done, total, words: report(len(names) + done, len(names) + total, words),
-    }
-    evaluation = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
+    asked |= {"metrics": own_metrics, "chosen": chosen, "title": title, "fit_seconds": seconds}
+    asked["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
+    evaluation = evaluate(test, fitted, **asked)
     return replace(
         evaluation,
         n_validation=validation.n_known if isinstance(validation, MultiLabelPredictions) else len(validation),
@@ -174,13 +167,16 @@ def compare(
 def _check_both(validation: Any, test: Any) -> None:
     """Two sets of rows in memory, of one kind."""
     for argument, rows in (("validation", validation), ("test", test)):
-        _check_rows(rows, argument, "compare")
+        check_rows(rows, argument, "compare")
         if isinstance(rows, BlockedDataset):
             expected = "Predictions, in memory; of rows in blocks fit each method and call evaluate"
             raise ParameterError(argument, "compare", expected=expected, got="rows in blocks")
     if isinstance(validation, MultiLabelPredictions) != isinstance(test, MultiLabelPredictions):
         expected = f"{type(validation).__name__}, as the validation rows"
         raise ParameterError("test", "compare", expected=expected, got=type(test).__name__)
+    if validation.n_classes != test.n_classes:
+        expected = f"of {validation.n_classes} columns, as the validation rows"
+        raise ShapeError("test", "compare", expected=expected, got=f"{test.n_classes} columns")
 
 
 def _unfitted(methods: MethodsLike, validation: Predictions) -> dict[str, Calibrator]:
@@ -258,28 +254,18 @@ def evaluate(
     >>> found["mine"].measures["ece"].value < found.before.measures["ece"].value
     True
     """
-    check_level(level, "evaluate")
     own_metrics = own_records(metrics, "evaluate")
     _check_calibrators(calibrators)
-    if isinstance(test, BlockedDataset):
-        refuse_options_of_memory(n_resamples=n_resamples, seed=seed, groups=groups, clusters=clusters)
-    rows = test if clusters is None else _with_clusters(test, clusters)
-    _check_rows(rows, "test", "evaluate")
-    if features is not None and (not isinstance(rows, Predictions) or rows.n_classes != 2):
-        expected = "left out, unless rows are Predictions of two classes"
-        raise ParameterError("features", "evaluate", expected=expected, got=type(features).__name__)
-    notes_of_labels: dict[str, str] = {}
-    if isinstance(rows, MultiLabelPredictions):
-        notes_of_labels = {RunNote.ROWS_OF_LABELS: str(len(rows)), RunNote.LABELS_OF_ROWS: str(rows.n_classes)}
-        rows = rows.pooled()
+    asked: dict[str, Any] = {"groups": groups, "clusters": clusters, "features": features}
+    asked |= {"level": level, "n_resamples": n_resamples, "seed": seed}
+    requested = requested_rows(test, "evaluate", own_metrics, **asked)
+    rows, measured_groups, notes_of_labels = requested
     report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    rows, measured_groups = _with_groups(rows, groups)
     usable = _usable(everything, rows, failures)
-    _check_metrics(own_metrics, rows)
     methods_of_rows = _in_order(usable, rows)
     if isinstance(rows, BlockedDataset):
         results = measure_in_blocks(rows, methods_of_rows, report)
@@ -333,32 +319,6 @@ def _names_of_classes(rows: Any) -> list[str] | None:
     return [str(number) for number in classes.tolist()]
 
 
-def _with_clusters(test: Any, clusters: Any) -> Any:
-    """Rows in memory, with the clusters that the caller names beside them."""
-    if isinstance(test, Predictions):
-        return test.with_clusters(clusters)
-    if isinstance(test, MultiLabelPredictions):  # of rows, and so of all their labels
-        numbers, name, names = as_clusters(clusters, len(test), "evaluate")
-        return replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
-    return test
-
-
-def _with_groups(rows: Predictions | BlockedDataset, groups: Any) -> tuple[Predictions | BlockedDataset, Groups]:
-    """The rows with the groups that the caller names beside them, and the groups to measure.
-
-    A calibrator of groups is applied to those of the rows, whichever are measured.
-    """
-    if isinstance(rows, BlockedDataset):
-        return rows, {}
-    if groups is None:
-        return rows, rows.groups
-    if are_of_labels(rows):
-        expected = "left out for rows of several labels, whose groups are the labels"
-        raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
-    measured = as_groups(groups, len(rows), "evaluate")
-    return rows.with_groups({**rows.groups, **measured}), measured
-
-
 def _segments(
     rows: Any, calibrator: Calibrator | InOrder | None, features: Any, level: float, seed: int | None
 ) -> FoundSegments:
@@ -385,27 +345,6 @@ def _usable(
                 check_labels(calibrator, about, "evaluate")
             usable[name] = calibrator
     return usable
-
-
-def _check_rows(rows: Any, argument: str, function: str) -> None:
-    """Rows that have come through the gate."""
-    if not isinstance(rows, (Predictions, MultiLabelPredictions, BlockedDataset)):
-        expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
-        raise ParameterError(argument, function, expected=expected, got=type(rows).__name__)
-    if not isinstance(rows, BlockedDataset) and len(rows) == 0:
-        raise ShapeError(argument, function, expected="of at least one row", got="none")
-    check_clusters(getattr(rows, "clusters", None), function)
-
-
-def _check_metrics(metrics: Sequence[Metric], test: Predictions | BlockedDataset) -> None:
-    """Metrics that the rows can be measured by."""
-    for metric in metrics:
-        if isinstance(test, BlockedDataset):
-            expected = "left out for rows in blocks; refocal.register a Metric that is a mean of terms"
-            raise ParameterError("metrics", "evaluate", expected=expected, got=metric.name)
-        if (metric.two_classes and test.n_classes != 2) or (metric.many_classes and test.n_classes == 2):
-            got = f"{metric.name} of rows of {test.n_classes} classes"
-            raise ParameterError("metrics", "evaluate", expected="defined for the number of classes", got=got)
 
 
 def _check_calibrators(calibrators: Any) -> None:

@@ -95,7 +95,7 @@ def compare_many(
     if not records:
         raise ParameterError("metrics", "compare_many", expected="at least one metric", got="none")
     report = progress or (lambda *_: None)
-    measured = _Measurement(methods, records, n_draws, seed)
+    measured = _Measurement(methods, records, n_draws, check_integer(seed, "seed", "compare_many", least=0), against)
     every = _as_runs(runs)
     total = len(every) if isinstance(every, Sequence) else 0
     for i, run in enumerate(every):
@@ -110,7 +110,9 @@ def compare_many(
     if len(names) == 1 and measured.failed:
         name, reason = next(iter(measured.failed.items()))
         raise ParameterError("methods", "compare_many", expected="methods that can be fitted", got=f"{name}: {reason}")
-    check_option(against, tuple(names), "against", "compare_many")
+    if against in measured.failed:
+        got = f"{against}: {measured.failed[against]}"
+        raise ParameterError("against", "compare_many", expected="a method that can be fitted", got=got)
     comparison = ManyComparison(
         title=title,
         level=level,
@@ -150,11 +152,12 @@ def _as_runs(runs: Any) -> Iterable[Run]:
 class _Measurement:
     """The metrics of methods on the runs so far."""
 
-    def __init__(self, methods: MethodsLike, records: list[Metric], n_draws: int, seed: int) -> None:
+    def __init__(self, methods: MethodsLike, records: list[Metric], n_draws: int, seed: int, against: str) -> None:
         self.methods = methods
         self.records = records
         self.n_draws = n_draws
         self.seed = seed
+        self.against = against
         self.calibrators: dict[str, Calibrator] = {}
         self.titles: dict[str, str] = {}
         self.runs: list[RunScores] = []
@@ -213,6 +216,7 @@ class _Measurement:
         if not self.runs:
             self.titles = {NONE: title_of(NONE)}
             self.calibrators = chosen_calibrators(self.methods, n_classes)
+            check_option(self.against, tuple(self.names), "against", "compare_many")
         elif self.methods is None and (n_classes == 2) != (self.runs[0].n_classes == 2):
             expected = "named, where some runs are of two classes and others of more"
             raise ParameterError("methods", "compare_many", expected=expected, got="None")

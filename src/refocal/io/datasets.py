@@ -22,7 +22,7 @@ from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 from refocal.rows import Predictions, RawRows, RowReader
-from refocal.rows.class_names import check_class_names
+from refocal.rows.class_names import check_class_names, names_in_order
 from refocal.rows.gate import check_same_order, names_of_columns
 from refocal.rows.keys import categories_of, label_key, number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, used_categories
@@ -90,6 +90,7 @@ def blocks(
     if class_names is None:
         class_names, whole_names = names_of_columns(columns)
     else:
+        class_names = names_in_order(class_names, "blocks")
         check_same_order(class_names, columns, "blocks")
         whole_names = tuple(str(name) for name in class_names)
     if len(np.shape(scores)) == 1:

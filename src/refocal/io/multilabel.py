@@ -16,7 +16,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.io.columns import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
-from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning
+from refocal.rows.class_names import check_class_names, check_label_order, names_in_order, shared_beginning
 from refocal.rows.gate import check_same_order
 from refocal.rows.labels import IgnoreIndex, listed
 from refocal.rows.marks import check_targets
@@ -185,9 +185,10 @@ def read_multilabel(
     (('cat', 'dog'), [[1, 0], [0, 1]])
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
+    known = None if classes is None else names_in_order(classes, "read_multilabel", "classes")
     raw, reader = read_source(path, Query(input, values, labels, weight, several=True))
     names = reader.class_names
-    if names is None and classes is not None and len(classes) == reader.n_classes:
-        names = tuple(str(name) for name in classes)
+    if names is None and known is not None and len(known) == reader.n_classes:
+        names = tuple(str(name) for name in known)
     options = {"class_names": names, "weight": raw.weight, "ignore_index": ignore_index}
     return MultiLabelPredictions._of(raw.values, raw.labels, input, **options)

@@ -25,7 +25,7 @@ from refocal.io.files import TABLES, Options, check_expansion, ending_of, files_
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
-from refocal.rows.class_names import check_class_names
+from refocal.rows.class_names import check_class_names, names_in_order
 from refocal.rows.gate import check_same_order, read_raw
 from refocal.rows.labels import IgnoreIndex, raw_labels
 from refocal.rows.marks import check_marks
@@ -119,15 +119,17 @@ def read(
     marks = check_marks(ignore_index, "read")
     query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True, marks=marks)
     query = query.with_clusters(clusters)
-    raw, reader = read_source(path, query if classes is None else replace(query, classes=tuple(classes)))
+    known = None if classes is None else names_in_order(classes, "read", "classes")
+    raw, reader = read_source(path, replace(query, classes=known))
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
-    return read_raw(raw, reader.of_classes(classes) if class_names is None else named(reader, class_names))
+    return read_raw(raw, reader.of_classes(known) if class_names is None else named(reader, class_names))
 
 
 def named(reader: RowReader, class_names: Sequence[str]) -> RowReader:
     """The reader of the same rows whose columns a caller gives names, in place of those of the file."""
     of_table = reader.source.columns if reader.source.n_columns else None  # arrays have a name, and columns none
+    class_names = names_in_order(class_names, reader.function)
     check_same_order(class_names, reader.class_names or of_table, reader.function)
     names = check_class_names(class_names, reader.n_classes, reader.function)
     return replace(reader, class_names=names, whole_names=tuple(str(name) for name in class_names))
@@ -223,12 +225,13 @@ def open_rows(
     of_labels = os.fspath(labels) if labels else None
     which = (input, values, of_labels, weight, groups, storage_options, skip_bad_rows, "open_rows")
     marks = check_marks(ignore_index, "open_rows")
-    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None, marks=marks, classes=classes)
+    known = None if classes is None else names_in_order(classes, "open_rows", "classes")
+    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None, marks=marks, classes=known)
     query = query.with_clusters(clusters)
     parts, reader = open_parts(path, query)
     options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
     reader = replace(reader, ignore_index=marks, **options)
-    reader = reader.of_classes(classes) if class_names is None else named(reader, class_names)
+    reader = reader.of_classes(known) if class_names is None else named(reader, class_names)
     reader = reader.in_order_of_numbers()
     rows = of_parts(parts, reader, scheduler, client, map)
     rows.bad_parts = tuple(query.bad or ())

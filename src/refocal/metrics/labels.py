@@ -50,7 +50,8 @@ def by_label(
     Parameters
     ----------
     metric : callable or str
-        Such as `brier_score`, or its name; `log_loss` takes log-probabilities here too.
+        Such as `brier_score`, or its name; `log_loss` takes log-probabilities here too. A function of your own needs
+        the argument `sample_weight` only where there are weights.
     y_true, probabilities : array (N, K)
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
@@ -84,9 +85,8 @@ def by_label(
         if not len(present):
             return math.nan
         try:
-            return float(
-                measure(labels[some], p[some], sample_weight=weight if weight is None else weight[some], **options)
-            )
+            weights = {} if weight is None else {"sample_weight": weight[some]}
+            return float(measure(labels[some], p[some], **weights, **options))
         except NoValueError:
             return math.nan
         except LabelError:

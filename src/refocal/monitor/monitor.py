@@ -46,6 +46,7 @@ from refocal.monitor.waiting import (
     write_waiting,
 )
 from refocal.rows import Predictions
+from refocal.rows.class_names import names_in_order
 from refocal.rows.gate import names_of_columns
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import LabelRule, listed, raw_labels, resolve
@@ -116,11 +117,11 @@ class CalibrationMonitor:
         self.alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
         self.smallest_shift = check_number(smallest_shift, "smallest_shift", name, least=0.0)
         self.level = check_number(level, "level", name, above=0.0, below=1.0)
-        self.n_classes: int | None = None if class_names is None else len(class_names)
-        self.class_names: tuple[str, ...] | None = None if class_names is None else tuple(map(str, class_names))
-        if self.class_names is not None and not 2 <= len(self.class_names) == len({*self.class_names}):
-            expected = "two different names or more"
-            raise ParameterError("class_names", name, expected=expected, got=", ".join(self.class_names))
+        names = None if class_names is None else tuple(map(str, names_in_order(class_names, name)))
+        self.n_classes: int | None = None if names is None else len(names)
+        self.class_names: tuple[str, ...] | None = names
+        if names is not None and not 2 <= len(names) == len({*names}):
+            raise ParameterError("class_names", name, expected="two different names or more", got=", ".join(names))
         self.labels_by_name: bool | None = None
         """Whether labels of named columns were read by name so far; None where none have come."""
         self.positive_label: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +20,23 @@ _SAYS_SCORES = re.compile(rf"({_SCORES})[_.: ]", re.IGNORECASE)
 _NUMBERED_SCORES = re.compile(rf"({_SCORES})\d+", re.IGNORECASE)
 
 
+def names_in_order(names: Any, function: str, argument: str = "class_names") -> tuple[Any, ...]:
+    """The names that a caller gives to columns, which must have an order: no text, set or mapping, and no number."""
+    if isinstance(names, (str, bytes, set, frozenset, Mapping)) or not isinstance(names, Iterable):
+        expected = "a sequence of names, in the order of the columns"
+        got = repr(names) if isinstance(names, numbers.Number) else f"a {type(names).__name__}"
+        raise ParameterError(argument, function, expected=expected, got=got)
+    return tuple(names)
+
+
 def check_class_names(
     names: Iterable[Any] | None, n_classes: int, function: str, argument: str = "class_names"
 ) -> tuple[str, ...] | None:
     """The names of the columns as text, if there is a different one for each; None if they have none."""
     if names is None:
         return None
-    if isinstance(names, (str, bytes, set, frozenset, Mapping)):
-        expected = "a sequence of names, in the order of the columns"
-        raise ParameterError(argument, function, expected=expected, got=f"a {type(names).__name__}")
-    texts = tuple(name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name) for name in names)
+    given = names_in_order(names, function, argument)
+    texts = tuple(name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name) for name in given)
     if not len(texts) == len(set(texts)) == n_classes:
         expected = f"{n_classes} different names, one for each column"
         raise ShapeError(argument, function, expected=expected, got=f"{len(set(texts))} different ones")

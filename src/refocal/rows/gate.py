@@ -15,7 +15,13 @@ from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.rows.class_names import check_class_names, check_label_order, shared_beginning, without_beginnings
+from refocal.rows.class_names import (
+    check_class_names,
+    check_label_order,
+    names_in_order,
+    shared_beginning,
+    without_beginnings,
+)
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
@@ -82,6 +88,7 @@ def read_rows(
         class_names, own_whole_names = names_of_columns(rows.column_names)
         whole_names = whole_names or own_whole_names
     else:
+        class_names = names_in_order(class_names, function)
         check_same_order(class_names, rows.column_names, function)
         own, own_whole_names = names_of_columns(rows.column_names)
         are_own = own is not None and list(map(label_key, own)) == list(map(label_key, class_names))

@@ -275,8 +275,8 @@ def paired_bootstrap(
     """Interval for metric(first) - metric(second) on the same rows.
 
     The noise that both share cancels, so the interval is much narrower than those of the two values. It is that of
-    `refocal.evaluate`: of a mean Student's, without the skewness of its terms, and of the AUC and others by how much
-    each row moves both. Where a metric has neither, as functions of your own, rows are resampled together, as
+    `refocal.evaluate`: of a mean Student's, with the skewness of its terms or without, and of the AUC and others by
+    how much each row moves both. Where a metric has neither, as functions of your own, rows are resampled together, as
     `resample` does for every metric. For calibration errors, whose biases differ, see `squared_ece_difference`.
     `clusters` as for `bootstrap_interval`. Columns of data frames are matched by name. `first` and `second` may be
     Predictions of the same rows, with None for `y_true`.

@@ -510,6 +510,12 @@ def test_a_single_cluster_is_refused(measure):
         measure(y, p, clusters=weight, sample_weight=weight)  # the other cluster has no weight
 
 
+def test_a_single_row_does_not_tell_two_shares_apart():
+    difference = ShareSummary.of(np.array([1.0]), None).minus(ShareSummary.of(np.array([0.0]), None))
+    assert (difference.difference, difference.p_value) == (1.0, 1.0)
+    assert (difference.low, difference.high) == (-np.inf, np.inf)
+
+
 def test_a_share_of_rows_of_one_cluster_may_be_any():
     share = ShareSummary.of(np.array([True, False, True, True]), None, np.zeros(4, dtype=np.int64))
     for interval in (share.interval(), share.exact_interval(level=0.99)):

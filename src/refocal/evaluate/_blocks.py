@@ -151,7 +151,8 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             elif metric.summary is None and metric.terms is not None:
                 summary = _summed_mean(value, influence, limits, total, i, third_moments[name])
             else:
-                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total))
+                of_pairs = value.influence is not None
+                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total), of_pairs)
             measured[name][i] = value._replace(summary=summary)
     return measured
 

@@ -227,6 +227,11 @@ class InfluenceSummary:
     """How the variance becomes an interval, where that is not the normal one."""
     n_clusters: int | None = None
     """The number of clusters, or of rows of unequal weights, effectively, which Student's t takes."""
+    of_pairs: bool = False
+    """Whether rows count beside one another, as in an order; the influences of two clusters then say nothing.
+
+    They lack what the pairs of a row of each add, which are half of all pairs.
+    """
 
     @property
     def variance(self) -> float:
@@ -248,6 +253,9 @@ class InfluenceSummary:
         """The difference on the same rows."""
         with np.errstate(invalid="ignore"):  # a single row has an influence without end
             error = float(np.linalg.norm(self.influence - other.influence))
+        fewest_clusters = 3  # of which pairs say how much they vary
+        if math.isnan(error) or (self.of_pairs and (self.n_clusters or fewest_clusters) < fewest_clusters):
+            error = math.inf
         return normal_difference(self.value, other.value, error, level, self.n_clusters)
 
 

@@ -338,10 +338,11 @@ def diff(
     print_table(("method", "measure", "old", "new", "difference", "p", "verdict"), rows, ("difference",))
     unit_of = refocal.evaluate.summary.unit_of
     units = f"{unit_of(first)} of {old.name} and {unit_of(second)} of {new.name}"
+    level = f"{100 * second.level:g} %"
     say(
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
-        f"Differences are new less old, each with its 95 % interval; {units} count as independent.",
-        "The p-values are adjusted (Holm), so that all verdicts are right together in 95 % of cases.",
+        f"Differences are new less old, each with its {level} interval; {units} count as independent.",
+        f"The p-values are adjusted (Holm), so that all verdicts are right together in {level} of cases.",
         *(
             f"Those of {metric.label} are of its distance from {metric.best:g}."
             for metric in measured.values()

@@ -52,6 +52,16 @@ def networks_table(comparison: ManyComparison, metric: str | None = None) -> lis
     return table
 
 
+def sizes(comparison: ManyComparison) -> list[str]:
+    """How many methods, networks and runs are compared, in words."""
+
+    def counted(number: int, what: str) -> str:
+        return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+    networks = f"{counted(len(comparison.networks), 'network')} on {counted(comparison.n_datasets, 'data set')}"
+    return [counted(len(comparison.methods), "method"), networks, counted(len(comparison.runs), "run")]
+
+
 def sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     """The result by one metric: which method has the best mean rank, and whether that is more than chance."""
     compared = comparison.metric(metric)

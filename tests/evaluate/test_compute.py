@@ -344,6 +344,24 @@ def test_recommended_is_the_least_ece_within_a_percent_of_the_best_log_loss(foun
     assert evaluation.recommended
 
 
+def test_rows_of_unequal_weights_are_as_many_as_they_are_worth():
+    """2,000 rows of which 60 have all the weight were enough to recommend a method, and 60 rows were not."""
+    weight = np.full(2000, 1e-9)
+    weight[:60] = 1.0
+    test = rows(2000, seed=1, weight=weight)
+    calibrators = {"ts": TemperatureScaling().fit(rows(2000))}
+    for measured in (test, blocks([(test.values, test.labels, weight)])):
+        found = evaluate(measured, calibrators)
+        assert (found.n_test, found.chosen, found.recommended) == (2000, "none", False)
+        said = recommendation(found)
+        assert said == (
+            "No recommendation: it takes 100 test rows to tell methods apart, and by their weights these are worth 60."
+        )
+    equal = evaluate(rows(2000, seed=1, weight=np.full(2000, 0.3)), calibrators, n_resamples=10)
+    assert (equal.chosen, equal.recommended) == ("ts", True)
+    assert "test rows by their weights" not in equal.run
+
+
 class Known(NamedTuple):
     """A summary whose differences are sure from `error` on."""
 

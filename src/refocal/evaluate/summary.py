@@ -191,8 +191,10 @@ def recommendation(evaluation: Evaluation) -> str:
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
-        if evaluation.n_test < FEWEST_ROWS_TO_RECOMMEND:
-            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart."
+        n_worth = int(evaluation.run.get(RunNote.WORTH, evaluation.n_test))
+        if n_worth < FEWEST_ROWS_TO_RECOMMEND:
+            worth = f", and by their weights these are worth {n_worth}" if n_worth < evaluation.n_test else ""
+            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
         if _are_guessing(evaluation):
             return "No recommendation: no method predicts the labels better than guessing."
         return "Shown in detail: the predictions as they are."

@@ -88,8 +88,11 @@ def test_the_default_finds_what_is_off_class_by_class():
     assert found.calibration_interval.low < exact < found.calibration_interval.high
 
 
-def ends_without_skewness(saved, n_units, level):
-    """The ends at which Hall's (1992) statistic of a mean reaches Student's quantiles, by roots of the cubic."""
+def ends_of_mean(saved, n_units, level):
+    """The ends at which Hall's (1992) statistic of a mean reaches Student's quantiles, or Student's own where farther.
+
+    The former are roots of the cubic.
+    """
     mean = saved.mean()
     error = saved.std(ddof=1) / len(saved) ** 0.5
     g = skew(saved) / len(saved) ** 0.5
@@ -100,7 +103,8 @@ def ends_without_skewness(saved, n_units, level):
         return w + g / 3 * w**2 + g**2 / 27 * w**3 + g / 6 - target
 
     reach = 20 * error
-    return [brentq(excess, mean - reach, mean + reach, args=(target,), xtol=1e-14) for target in (quantile, -quantile)]
+    low, high = (brentq(excess, mean - reach, mean + reach, args=(q,), xtol=1e-14) for q in (quantile, -quantile))
+    return min(low, mean - quantile * error), max(high, mean + quantile * error)
 
 
 def test_the_interval_reaches_from_rows_left_out_to_rows_seen():
@@ -117,8 +121,8 @@ def test_the_interval_reaches_from_rows_left_out_to_rows_seen():
     saved_seen = (after - log_softmax(logits))[np.arange(300), labels]
     interval = parts.calibration_interval
     assert (interval.value, interval.level) == (parts.calibration, 0.9)
-    assert interval.low == pytest.approx(ends_without_skewness(saved_left_out, 300, 0.9)[0], rel=1e-5)
-    assert interval.high == pytest.approx(ends_without_skewness(saved_seen, 300, 0.9)[1], rel=1e-5)
+    assert interval.low == pytest.approx(ends_of_mean(saved_left_out, 300, 0.9)[0], rel=1e-5)
+    assert interval.high == pytest.approx(ends_of_mean(saved_seen, 300, 0.9)[1], rel=1e-5)
 
 
 def test_rows_of_a_cluster_are_predicted_by_fits_that_have_seen_none_of_them():
@@ -140,7 +144,7 @@ def test_rows_of_a_cluster_are_predicted_by_fits_that_have_seen_none_of_them():
     error = means.std(ddof=1) / 20**0.5
     interval = parts.calibration_interval
     assert interval.standard_error == pytest.approx(error, rel=1e-6)
-    assert interval.low == pytest.approx(ends_without_skewness(means, 20, 0.95)[0], rel=1e-5)
+    assert interval.low == pytest.approx(ends_of_mean(means, 20, 0.95)[0], rel=1e-5)
     with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be an integer from 2 to 20"):
         log_loss_decomposition(labels, logits, by="temperature", clusters=clusters, cv=21)
 

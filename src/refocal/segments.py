@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Matrix, Vector
+from refocal._digits import digits_apart
 from refocal._groups import MISSING, as_column, columns_of_table, names_of_column
 from refocal._validation import check_integer, number_of_text
 from refocal.errors import DataError, ParameterError, ShapeError
@@ -107,7 +108,8 @@ class Segment:
         return " and ".join(str(condition) for condition in self.conditions)
 
     def __str__(self) -> str:
-        said = f"predicted {100 * self.predicted:.2f} %, occurred {100 * self.occurred:.2f} %"
+        digits = digits_apart(100.0 * self.predicted, 100.0 * self.occurred, least=2)
+        said = f"predicted {100.0 * self.predicted:.{digits}f} %, occurred {100.0 * self.occurred:.{digits}f} %"
         return f"{self.name}: {said}, {self.n:,} rows"
 
 

@@ -20,7 +20,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, load, theory
 from refocal.calibrators.registry import NAMED
 from refocal.cli.options import with_options
 from refocal.cli.printing import result
-from refocal.evaluate import compare, load_evaluation
+from refocal.evaluate import compare, evaluate, load_evaluation
 from refocal.io import load_sample, read
 
 pytestmark = pytest.mark.core
@@ -544,5 +544,10 @@ def test_diff_says_which_unit_its_intervals_rest_on(refocal, folder):
     text = " ".join(out.split())
     assert f"{len(day):,} rows of rows.json and 20 clusters of rows (day) of days.json count as independent" in text
     assert "adjusted (Holm)" in text
+    assert "each with its 95 % interval" in text
+    evaluate(rows, {}, n_resamples=5, level=0.9).save("other.json")
+    text = " ".join(refocal("diff", "other.json", "other.json")[1].split())
+    assert "each with its 90 % interval" in text
+    assert "right together in 90 % of cases" in text
     changes = json.loads(refocal("diff", "rows.json", "days.json", "--json")[1])
     assert all(0.0 <= change["p_value"] <= 1.0 for change in changes)

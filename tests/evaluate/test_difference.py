@@ -47,6 +47,15 @@ def test_evaluations_of_other_classes_are_refused():
         differences(of_classes(["2", "5", "8"]), of_classes(["2", "3", "5"]))
 
 
+def test_evaluations_of_other_levels_are_refused():
+    """Intervals of 90 and of 99 % make no p-value: it was 9e-9 for 8e-4."""
+    rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
+    old, new = (evaluate(rows, {}, n_resamples=20, level=level) for level in (0.9, 0.99))
+    with pytest.raises(DataError, match=r"intervals are of 90 %, as those of the old one\. Got one of 99 % instead"):
+        differences(old, new)
+    assert {change.level for change in differences(new, new)} == {0.99}
+
+
 def test_the_order_of_more_than_two_classes_changes_nothing():
     old = of_classes(["cat", "dog", "emu"])
     moved = of_classes(["cat", "dog", "emu"], order=[2, 0, 1])

@@ -156,6 +156,8 @@ def test_units_change_intervals_and_say_what_they_are_about():
         widths[unit] = difference.high - difference.low
         assert found.tests().n_blocks == (25 if unit == "run" else 5)
         assert found.scope.startswith("Intervals and tests are about ")
+    alone = compare_many(make_runs("a", "uvw", (1,), 60), ["ts"], metrics=["log_loss"], unit="dataset")
+    assert alone.scope.startswith("One data set says nothing of others")
     assert len({widths["dataset"], widths["network"], widths["run"]}) == 3
     assert widths["both"] >= max(widths["dataset"], widths["network"])
 
@@ -259,6 +261,11 @@ def test_one_run_has_values_and_no_intervals(runs):
     assert {row.p_value for row in found.table()} == {None}
     assert rank_sentence(found) == ""
     assert "one network" in sentence(found)
+    assert found.scope == "One network says nothing of others: no difference can be told from chance."
+    page = render(found)
+    assert "2 methods" in page
+    assert "1 network on 1 data set" in page
+    assert "1 networks" not in page
     assert '<figure id="fig-differences' not in render(found)
     with pytest.raises(ValueError, match="two networks and two methods"):
         found.plot()

@@ -3,12 +3,67 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from refocal.evaluate import compare
-from refocal.evaluate.summary import verdict
+from refocal.evaluate import check_requirements, compare, evaluate
+from refocal.evaluate.summary import group_verdict, p_value_text, verdict
 from refocal.io import Predictions
+from refocal.segments import Segment
+
+NUMBER = r"[+−]?(\d+\.\d+)"
+
+
+def rare_events():
+    """An evaluation of 3 million rows of which 0.0216 % have the event, and 0.0240 % are expected to."""
+    rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
+    found = evaluate(rows, {}, groups={"region": ["north"] * 100}, n_resamples=10)
+    bias = replace(found.before.stated_bias, value=0.000024, low=0.000008, high=0.00004)
+    group = replace(found.before.groups[0], mean=0.00024, rate=0.000216, difference=bias)
+    histogram = replace(found.before.histogram, right=[648.0], wrong=[3e6 - 648.0])
+    measures = found.before.measures | {"mean_bias": bias}
+    changes = {"stated_bias": bias, "groups": [group], "histogram": histogram, "measures": measures}
+    return replace(found, methods=[replace(found.before, **changes)])
+
+
+def test_what_differs_significantly_is_written_differently_also_of_rare_events():
+    """It was 0.02 %, but occurred in 0.02 % of the rows: 0.00 points too high."""
+    found = rare_events()
+    mean, rate, off = map(
+        float, re.search(f"is {NUMBER} %, but .* in {NUMBER} % .* {NUMBER} points", verdict(found)).groups()
+    )
+    assert (mean, rate, off) == (0.024, 0.022, 0.002)
+    said = group_verdict(found)
+    numbers = re.search(f"north: {NUMBER} % against {NUMBER} %, {NUMBER} points .{NUMBER} – {NUMBER}.", said)
+    assert tuple(map(float, numbers.groups())) == (0.024, 0.022, 0.002, 0.001, 0.004)
+    segment = Segment([], 3_000_000, 0.00024, 0.000216, found.before.groups[0].difference)
+    assert "predicted 0.024 %, occurred 0.022 %" in str(segment)
+
+
+def test_the_sentence_of_a_requirement_shows_why_it_is_met_or_not():
+    """An ECE of 1.9999 % was said to be 2.00 %, of which less than 2.00 % were required."""
+    found = evaluate(Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25), {}, n_resamples=10)
+
+    def said(value, requirement):
+        ece = replace(found.before.measures["ece"], value=value)
+        other = replace(found, methods=[replace(found.before, measures=found.before.measures | {"ece": ece})])
+        (check,) = check_requirements(other, [requirement])
+        return check.passed, check.text
+
+    assert said(0.019999, "ece<2%") == (True, "ECE 1.9999 % of none; required < 2.0000 %")
+    assert said(0.020001, "ece<=0.02") == (False, "ECE 2.0001 % of none; required <= 2.0000 %")
+    assert said(0.02, "ece<2%") == (False, "ECE 2.00 % of none; required < 2.00 %")
+    assert said(0.05, "ece<2.004%") == (False, "ECE 5.000 % of none; required < 2.004 %")
+    assert said(0.05, "ece<7%") == (True, "ECE 5.00 % of none; required < 7.00 %")
+
+
+@pytest.mark.parametrize("p_value", [0.0499, 0.0501, 0.04999, 0.0123, 0.2, 0.0009])
+def test_a_p_value_is_on_the_side_of_the_level_on_which_it_is_written(p_value):
+    text = p_value_text(p_value, 1 - 0.95)
+    assert (float(text.split()[1]) < 0.05) == (p_value < 0.05)
+    assert (float(text.split()[1]) > 0.05) == (p_value > 0.05)
 
 
 def test_a_log_loss_that_falls_is_written_with_the_digits_that_show_it():

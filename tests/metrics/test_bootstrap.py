@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import refocal.metrics as rm
+from refocal import TemperatureScaling
 from refocal.errors import DataError, InputError, InputWarning, ParameterError
 from refocal.evaluate import evaluate
 from refocal.io import blocks
@@ -136,6 +137,38 @@ def test_paired_difference_is_narrower_than_the_parts():
     assert paired.p_value < 0.01
     same = rm.paired_bootstrap(rm.brier_score, y, p, p)
     assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "brier_score", "accuracy", "roc_auc", "squared_ece"])
+def test_a_paired_difference_is_that_of_an_evaluation(metric):
+    rng = np.random.default_rng(0)
+    logits = np.stack([np.zeros(300), rng.normal(size=300)], axis=1)
+    labels = (rng.random(300) < 1 / (1 + np.exp(-logits[:, 1]))).astype(int)
+    groups = np.arange(300) % 7
+    rows = Predictions.from_logits(logits, labels).with_clusters({"day": groups})
+    calibrator = TemperatureScaling().fit(2.0 * logits, labels)
+    found = evaluate(rows, {"ts": calibrator}, n_resamples=10)["ts"].against_none[metric]
+    takes_logs = rm.METRICS[metric].takes_logs
+    predict = calibrator.predict_log_proba if takes_logs else calibrator.predict_proba
+    model = TemperatureScaling(temperatures=[1.0]).fit(logits, labels)
+    before = (model.predict_log_proba if takes_logs else model.predict_proba)(logits)
+    paired = rm.paired_bootstrap(metric, labels, predict(logits), before, clusters=groups)
+    assert (paired.low, paired.high) == pytest.approx((found.low, found.high), rel=1e-9, abs=1e-12)
+    assert paired.p_value == pytest.approx(found.p_value, rel=1e-6)
+
+
+def test_few_clusters_do_not_tell_equal_models_apart():
+    n_clusters, n_trials = 3, 200
+    cluster = np.repeat(np.arange(n_clusters), 20)
+    rejected = 0
+    for seed in range(n_trials):
+        rng = np.random.default_rng(seed)
+        scores = rng.normal(size=len(cluster))
+        labels = (rng.random(len(cluster)) < 1 / (1 + np.exp(-scores))).astype(int)
+        first, second = (1 / (1 + np.exp(-scores - 0.7 * rng.normal(size=n_clusters)[cluster])) for _ in range(2))
+        rejected += rm.paired_bootstrap("brier_score", labels, first, second, clusters=cluster).p_value <= 0.05
+    # 10 expected at 5 %, and 20 is more than three standard deviations above: of resampled clusters it was 50.
+    assert rejected <= 20
 
 
 def test_confidence_band_covers_wilsons_interval_roughly():

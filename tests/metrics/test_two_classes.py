@@ -7,7 +7,10 @@ import pytest
 from scipy.stats import t as student
 from sklearn import metrics as sk
 
+from refocal import IsotonicCalibration
 from refocal.errors import LabelError, ShapeError
+from refocal.evaluate import evaluate
+from refocal.io import blocks
 from refocal.metrics import (
     METRICS,
     accuracy,
@@ -20,6 +23,7 @@ from refocal.metrics import (
     log_loss_skill,
     mean_bias,
     paired_bootstrap,
+    resample,
     roc_auc,
     smooth_ece,
 )
@@ -109,8 +113,31 @@ def test_a_difference_of_areas_knows_that_the_rows_are_the_same():
     gap = mine.minus(its)
     assert gap.difference == roc_auc(y, p) - roc_auc(y, other)
     assert gap.high - gap.low < 0.3 * (bootstrap_interval(roc_auc, y, p).high - bootstrap_interval(roc_auc, y, p).low)
-    theirs = paired_bootstrap(roc_auc, y, p, other, n_resamples=200)
+    assert paired_bootstrap(roc_auc, y, p, other) == gap
+    theirs = resample(roc_auc, y, p, n_resamples=200).minus(resample(roc_auc, y, other, n_resamples=200))
     assert gap.high - gap.low == pytest.approx(theirs.high - theirs.low, rel=0.25)
+
+
+def test_two_clusters_do_not_tell_two_areas_apart():
+    """The scores of a cluster all move: areas differ by the pairs of both, of which influences say nothing."""
+    cluster = np.repeat([0, 1], 40)
+    rejected = {2: 0, 4: 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        scores = 1.5 * rng.normal(size=80)
+        y = (rng.random(80) < 1 / (1 + np.exp(-scores))).astype(int)
+        first, second = (1 / (1 + np.exp(-scores - 0.7 * rng.normal(size=2)[cluster])) for _ in range(2))
+        of_two = paired_bootstrap(roc_auc, y, first, second, clusters=cluster)
+        of_four = paired_bootstrap(roc_auc, y, first, second, clusters=np.arange(80) // 20)
+        rejected[2] += of_two.p_value < 0.05
+        rejected[4] += of_four.p_value < 0.05
+    assert rejected[2] == 0
+    assert rejected[4] > 0
+    parts = [(np.stack([0 * scores, scores], axis=1), y, None, {"day": cluster.astype(str)})]
+    calibrator = IsotonicCalibration().fit(parts[0][0], y)
+    found = evaluate(blocks(parts, clusters="day"), {"isotonic": calibrator})["isotonic"].against_none
+    assert found["roc_auc"].difference != 0.0
+    assert found["roc_auc"].p_value == found["average_precision"].p_value == 1.0
 
 
 def test_intervals_stay_within_the_range():

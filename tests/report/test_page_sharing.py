@@ -79,6 +79,21 @@ def test_several_evaluations_stand_side_by_side(evaluation):
     assert "a &lt;test&gt; &amp; more (1) → later" in render([evaluation, later, evaluation], over_time=True)
 
 
+def test_the_lowest_of_several_evaluations_may_be_shared(evaluation):
+    """Of two equal ones the first was said to be the lowest; of nearly equal ones the digits say which it is."""
+
+    def with_ece(title, value):
+        ece = replace(evaluation.after.measures["ece"], value=value)
+        after = replace(evaluation.after, measures=evaluation.after.measures | {"ece": ece})
+        return replace(evaluation, title=title, methods=[evaluation.before, after])
+
+    assert "a and c share the lowest ECE, 1.20\u00a0%." in render(
+        [with_ece("a", 0.012), with_ece("b", 0.02), with_ece("c", 0.012)]
+    )
+    assert "b has the lowest ECE, 1.203\u00a0%." in render([with_ece("a", 0.01204), with_ece("b", 0.01203)])
+    assert "b has the lowest ECE, 1.20\u00a0%." in render([with_ece("a", 0.02), with_ece("b", 0.01204)])
+
+
 def test_differences_are_those_of_independent_normal_means(evaluation):
     """With symmetric intervals the method recovers the normal interval of a difference."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 import refocal
+from refocal._digits import p_value_text
 from refocal._limits import large_file
 from refocal._methods import DEMO
 from refocal._outputs import EVALUATION, MANY, format_of, guard_output
@@ -332,15 +333,16 @@ def diff(
         metric = measured[change.measure]
         low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
         numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
-        p_value = "< 0.001" if change.p_value < 0.001 else f"{change.p_value:.3f}"
+        p_value = p_value_text(change.p_value, 1.0 - change.level).removeprefix("= ")
         rows.append((change.method, metric.heading, *numbers, p_value, change.verdict))
     print_table(("method", "measure", "old", "new", "difference", "p", "verdict"), rows, ("difference",))
     unit_of = refocal.evaluate.summary.unit_of
     units = f"{unit_of(first)} of {old.name} and {unit_of(second)} of {new.name}"
+    level = f"{100 * second.level:g} %"
     say(
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
-        f"Differences are new less old, each with its 95 % interval; {units} count as independent.",
-        "The p-values are adjusted (Holm), so that all verdicts are right together in 95 % of cases.",
+        f"Differences are new less old, each with its {level} interval; {units} count as independent.",
+        f"The p-values are adjusted (Holm), so that all verdicts are right together in {level} of cases.",
         *(
             f"Those of {metric.label} are of its distance from {metric.best:g}."
             for metric in measured.values()

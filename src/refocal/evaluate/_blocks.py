@@ -68,7 +68,7 @@ def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) 
         metrics_of_method = {metric: values[i] for metric, values in measured.items()}
         score = None
         if name != NONE:
-            score = ScoreTest(of_method.means[SCORE], float(score_errors[i]), total.n_clusters)
+            score = ScoreTest(of_method.means[SCORE], float(score_errors[i]), _n_units(total))
         result = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
         results[name] = result if in_bins is None else _by_clusters(result, of_method, in_bins.of_method(i))
     notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", total.n_clusters)
@@ -151,7 +151,8 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             elif metric.summary is None and metric.terms is not None:
                 summary = _summed_mean(value, influence, limits, total, i, third_moments[name])
             else:
-                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total))
+                of_pairs = value.influence is not None
+                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total), of_pairs)
             measured[name][i] = value._replace(summary=summary)
     return measured
 

@@ -28,6 +28,7 @@ from refocal.metrics.bins import bins_of, uniform_index
 from refocal.metrics.bootstrap import MetricRows, summarise
 from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import mean
+from refocal.metrics.intervals import number_of
 from refocal.metrics.record import Metric
 from refocal.metrics.reliability import unit_variances
 from refocal.metrics.resampling import forget_resamples
@@ -120,8 +121,8 @@ def _score_test(test: Predictions, model_log_p: NDArray[Any], log_p: NDArray[Any
     weight = test.weights
     as_seen = variance_of_mean(score, test.weight, test.clusters)
     of_right_model = float(np.square(weight) @ variance) / float(weight.sum()) ** 2
-    n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
-    return ScoreTest(mean(score, test.weight), math.sqrt(max(as_seen, of_right_model)), n_clusters)
+    n_units = number_of(test.clusters, test.weight)
+    return ScoreTest(mean(score, test.weight), math.sqrt(max(as_seen, of_right_model)), n_units)
 
 
 def _confidence_histogram(rows: Predictions) -> Histogram:

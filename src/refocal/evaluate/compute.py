@@ -44,6 +44,7 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.influence import two_sided_p_value
+from refocal.metrics.intervals import whole_rows
 from refocal.metrics.record import Metric
 from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
@@ -274,7 +275,9 @@ def evaluate(
         results = measure_in_memory(rows, methods_of_rows, report, failures.of, groups=measured_groups, **options)
     warn_of_groups(usable, results.groups)
     repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(rows, "evaluate")
-    can_recommend = _can_recommend(results, rows.n_classes)
+    n_worth = _rows_of_weights(results)
+    worth: dict[str, str] = {RunNote.WORTH: str(n_worth)} if n_worth < results.n_rows else {}
+    can_recommend = n_worth >= FEWEST_ROWS_TO_RECOMMEND and not _are_guessing(results, rows.n_classes)
     picked = chosen
     if picked is None:
         picked = _recommended_at(level, results, usable, rows.n_classes) if can_recommend else NONE
@@ -303,7 +306,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, rows.n_classes),
-        run=run_of({**notes_of_labels, **results.notes, **_read(rows), **repeated}, calibrators),
+        run=run_of({**notes_of_labels, **results.notes, **_read(rows), **repeated, **worth}, calibrators),
         failed=failures.reasons,
         segments=segments,
     )
@@ -382,12 +385,16 @@ def _in_order(
     return methods
 
 
-def _can_recommend(results: Results, n_classes: int) -> bool:
-    """Whether there are enough rows to test methods on, and one of these predicts better than guessing."""
+def _rows_of_weights(results: Results) -> int:
+    """How many rows of equal weights the rows are worth: as many as they are, or fewer where weights differ."""
+    bins = results.of[NONE].bins
+    return min(whole_rows(float(bins.weight.sum() ** 2 / bins.squared_weight.sum())), results.n_rows)
+
+
+def _are_guessing(results: Results, n_classes: int) -> bool:
+    """Whether no method predicts better than guessing."""
     log_losses = [result.summaries["log_loss"].value for result in results.of.values()]
-    if all(is_guessing(log_loss, n_classes) for log_loss in log_losses):
-        return False
-    return results.n_rows >= FEWEST_ROWS_TO_RECOMMEND
+    return all(is_guessing(log_loss, n_classes) for log_loss in log_losses)
 
 
 def _recommended_at(

@@ -59,8 +59,8 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     needed. Within each, rows are independent, or the clusters that it was made with. Intervals are combined by the
     method of variance estimates recovery (Zou & Donner, 2008). All verdicts are right together at the level: the method
     shown in detail and the methods that both have are two families, p-values are adjusted by Holm (1979) in each, and
-    the level is shared by the two. Evaluations of other classes, or of another positive class of two, are refused;
-    where one of them has no names for its classes, these are taken for those of the other in their order.
+    the level is shared by the two. Evaluations of other classes, of another positive class of two, or of another
+    level are refused; where one has no names for its classes, these are taken for those of the other in their order.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -69,6 +69,9 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     {'statistically indistinguishable'}
     """
     _check_same_classes(old, new)
+    if old.level != new.level:
+        expected = f"an evaluation whose intervals are of {100 * old.level:g} %, as those of the old one"
+        raise DataError("new", "differences", expected=expected, got=f"one of {100 * new.level:g} %")
     pairs = {CHOSEN: (old.after, new.after)}
     names = {method.name for method in old.methods}
     pairs |= {method.name: (old[method.name], method) for method in new.methods if method.name in names}

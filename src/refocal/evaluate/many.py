@@ -182,6 +182,11 @@ class ManyComparison:
     def scope(self) -> str:
         """What the intervals and tests are about, in a sentence."""
         names = len({network for _, network in self.networks})
+        n_units = {"dataset": self.n_datasets, "network": names, "run": len(self.networks)}
+        n_units["both"] = min(self.n_datasets, names)
+        if n_units[self.unit] == 1:
+            unit = "data set" if self.n_datasets == 1 and self.unit in ("both", "dataset") else "network"
+            return f"One {unit} says nothing of others: no difference can be told from chance."
         said = {
             "both": f"other data sets and other networks: the {self.n_datasets} data sets and the {names} networks "
             "count as draws, in intervals both ways",

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
+from refocal._digits import p_value_text
 from refocal.evaluate.many import ManyComparison, MethodOverRuns
 from refocal.evaluate.ranks import SeedSpread
 from refocal.metrics import Interval, PairedDifference
@@ -31,7 +32,8 @@ def methods_table(comparison: ManyComparison, metric: str | None = None) -> list
         if has_differences:
             cells[f"less {comparison.against}"] = difference_text(record, row.difference)
             cells[f"{interval} of it"] = ends_text(record, row.difference)
-            cells["p (Wilcoxon, Holm)"] = "–" if row.p_value is None else p_text(row.p_value)
+            p_value = "–" if row.p_value is None else _p_text(row.p_value, comparison)
+            cells["p (Wilcoxon, Holm)"] = p_value.removeprefix("= ")
         table.append(cells)
     return table
 
@@ -50,6 +52,16 @@ def networks_table(comparison: ManyComparison, metric: str | None = None) -> lis
     return table
 
 
+def sizes(comparison: ManyComparison) -> list[str]:
+    """How many methods, networks and runs are compared, in words."""
+
+    def counted(number: int, what: str) -> str:
+        return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+    networks = f"{counted(len(comparison.networks), 'network')} on {counted(comparison.n_datasets, 'data set')}"
+    return [counted(len(comparison.methods), "method"), networks, counted(len(comparison.runs), "run")]
+
+
 def sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     """The result by one metric: which method has the best mean rank, and whether that is more than chance."""
     compared = comparison.metric(metric)
@@ -66,7 +78,7 @@ def sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     if len(tied) > 1:
         return f"{said}; {len(others)} of {len(rows) - 1} methods differ significantly from {comparison.against}."
     if best.name != comparison.against and best.p_value is not None:
-        p_value = f"p {p_text(best.p_value, with_sign=True)}"
+        p_value = f"p {_p_text(best.p_value, comparison)}"
         blocks = comparison.in_blocks(compared.name)
         is_lower = float((blocks[best.name] - blocks[comparison.against]).mean()) < 0.0
         if not is_significant(best, comparison.level):
@@ -82,7 +94,7 @@ def rank_sentence(comparison: ManyComparison, metric: str | None = None) -> str:
     if tests.p_value is None or tests.critical_difference is None:
         return ""
     return (
-        f"Friedman's test of equal ranks: p {p_text(tests.p_value, with_sign=True)} on {tests.n_blocks} blocks; mean "
+        f"Friedman's test of equal ranks: p {_p_text(tests.p_value, comparison)} on {tests.n_blocks} blocks; mean "
         f"ranks of two methods differ significantly from {tests.critical_difference:.2f} on (Nemenyi)."
     )
 
@@ -110,11 +122,8 @@ def ends_text(record: Metric, interval: PairedDifference | Interval | None) -> s
     return f"{_signed(record, interval.low)} – {_signed(record, interval.high)}"
 
 
-def p_text(p_value: float, *, with_sign: bool = False) -> str:
-    """A p-value in three digits."""
-    if p_value < 0.001:
-        return "< 0.001"
-    return f"{'= ' if with_sign else ''}{p_value:.3f}"
+def _p_text(p_value: float, comparison: ManyComparison) -> str:
+    return p_value_text(p_value, 1.0 - comparison.level)
 
 
 def _signed(record: Metric, value: float) -> str:

@@ -32,6 +32,8 @@ class RunNote(StrEnum):
     UNIT = "unit of intervals"
     """What is independent of one another, where that is not rows: clusters of them."""
     N_CLUSTERS = "clusters"
+    WORTH = "test rows by their weights"
+    """How many rows of equal weights those of unequal ones are worth."""
     SAME_ROWS = "validation and test rows"
     DIVIDED = "validation and test rows of one file"
     SHARED_CLUSTERS = "clusters of both parts"

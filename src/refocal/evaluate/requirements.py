@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from refocal._digits import digits_of
 from refocal._validation import check_option, number_of_text
 from refocal.errors import ParameterError
 from refocal.evaluate.evaluation import Evaluation, Measured
@@ -51,15 +52,18 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
             limit = number_of_text(target) / (100.0 if percent else 1.0)
             source = ""
             by_distance = metric.signed
+            digits = digits_of(metric.scale * limit, metric.digits)
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
             limit = _value(evaluation, evaluation[target], measure)
             source = f" of {target}"
+            digits = metric.digits
             by_distance = metric.best is not None
         distance = f" from {metric.best:g}" if by_distance else ""
-        required = f"required {sign} {metric.with_unit(limit)}{distance}{source}"
-        said = f"{metric.label} {metric.with_unit(measured)} of {evaluation.chosen}; {required}"
         compared = (metric.judged(measured), metric.judged(limit)) if by_distance else (measured, limit)
+        digits = max(digits, metric.digits_apart(*compared))
+        required = f"required {sign} {metric.with_unit(limit, digits)}{distance}{source}"
+        said = f"{metric.label} {metric.with_unit(measured, digits)} of {evaluation.chosen}; {required}"
         checks.append(Check(text, operators[sign](*compared), said))
     return checks
 

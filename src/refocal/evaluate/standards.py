@@ -50,7 +50,8 @@ def still_off(evaluation: Evaluation) -> str:
     bias = after.stated_bias
     if bias is not None and not bias.low <= 0.0 <= bias.high:
         metric = METRICS["mean_bias"]
-        parts.append(f"the mean probability ({metric.text(bias.value)} points)")
+        digits = metric.digits_apart(bias.value, 0.0)
+        parts.append(f"the mean probability ({metric.text(bias.value, digits)} points)")
     curve = after.reliability
     points = list(zip(curve.accuracy, curve.low, curve.high, strict=True))
     n_outside = sum(not low <= rate <= high for rate, low, high in points)

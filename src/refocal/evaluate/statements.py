@@ -136,6 +136,7 @@ class ScoreTest(NamedTuple):
     mean: float
     standard_error: float
     n_clusters: int | None = None
+    """The number of clusters, or of rows of unequal weights, effectively."""
 
     @property
     def p_value(self) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from refocal._digits import p_value_text
 from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
@@ -118,10 +119,11 @@ def _verdict_of_many(evaluation: Evaluation) -> str:
     new = after.measures["ece"].value
     tests = evaluation.tests_of([after])
     side = side_of_ece(tests, after.name, new - old)
-    ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
+    ece_change = change(side, "calibration error (ECE)", METRICS["ece"], old, new)
     loss = after.against_none["log_loss"]
     accuracy = after.against_none["accuracy"]
-    loss_change = change(side_of_loss(tests, after.name), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
+    side = side_of_loss(tests, after.name)
+    loss_change = change(side, "log-loss", METRICS["log_loss"], loss.second, loss.first)
     moves = accuracy_moves(accuracy.second, accuracy.first)
     return f"{capital(after.title)} {ece_change} and {loss_change}; accuracy {moves}."
 
@@ -142,12 +144,16 @@ def _verdict_of_two(evaluation: Evaluation) -> str:
     after = evaluation.after
     bias = evaluation.before.stated_bias or evaluation.before.measures["mean_bias"]
     name = positive_name(evaluation)
-    mean = percent(mean_probability(evaluation, evaluation.before))
-    rate = percent(evaluation.rate)
-    first = f"The mean probability of {name}, {mean} %, does not differ significantly from its rate, {rate} %"
+    mean = mean_probability(evaluation, evaluation.before)
+    rate = evaluation.rate
+    differs = f"{percent(mean)} %, does not differ significantly from its rate, {percent(rate)} %"
+    first = f"The mean probability of {name}, {differs}"
+    digits = 2
     if not bias.low <= 0.0 <= bias.high:
-        off = f"{percent(abs(bias.value))} points too {'high' if bias.value > 0 else 'low'}"
-        first = f"The mean probability of {name} is {mean} %, but it occurs in {rate} % of the rows: {off}"
+        digits = max(BIAS.digits_apart(mean, rate), BIAS.digits_apart(bias.value, 0.0))
+        off = f"{percent(abs(bias.value), digits)} points too {'high' if bias.value > 0 else 'low'}"
+        occurs = f"{percent(mean, digits)} %, but it occurs in {percent(rate, digits)} % of the rows: {off}"
+        first = f"The mean probability of {name} is {occurs}"
     if after.name == NONE:
         tried = (
             ""
@@ -156,11 +162,10 @@ def _verdict_of_two(evaluation: Evaluation) -> str:
         )
         return f"{first}. The log-loss is {after.measures['log_loss'].value:.4f}{tried}."
     loss = after.against_none["log_loss"]
-    says = change(
-        side_of_loss(evaluation.tests_of([after]), after.name), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}"
-    )
-    mean = percent(mean_probability(evaluation, after))
-    return f"{first}. {capital(after.title)} makes it {mean} % and {says}."
+    side = side_of_loss(evaluation.tests_of([after]), after.name)
+    says = change(side, "log-loss", METRICS["log_loss"], loss.second, loss.first)
+    made = percent(mean_probability(evaluation, after), digits)
+    return f"{first}. {capital(after.title)} makes it {made} % and {says}."
 
 
 def positive_name(evaluation: Evaluation) -> str:
@@ -186,8 +191,10 @@ def recommendation(evaluation: Evaluation) -> str:
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
-        if evaluation.n_test < FEWEST_ROWS_TO_RECOMMEND:
-            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart."
+        n_worth = int(evaluation.run.get(RunNote.WORTH, evaluation.n_test))
+        if n_worth < FEWEST_ROWS_TO_RECOMMEND:
+            worth = f", and by their weights these are worth {n_worth}" if n_worth < evaluation.n_test else ""
+            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
         if _are_guessing(evaluation):
             return "No recommendation: no method predicts the labels better than guessing."
         return "Shown in detail: the predictions as they are."
@@ -224,14 +231,15 @@ def recommendation(evaluation: Evaluation) -> str:
     if is_two:
         seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= SMALLEST_SHOWN else "below 0.0001"
     else:
-        seen = f"{100 * gap:+.2f} points".replace("-", "−")
+        digits = BIAS.digits_apart(gap, 0.0) if side else BIAS.digits
+        seen = f"{BIAS.text(gap, digits)} points"
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
         f"{evaluation.n_test:,} {'known labels' if RunNote.ROWS_OF_LABELS in evaluation.run else 'rows'}",
         1: f"It is significantly better than {second.name} by {metric.label}",
         -1: f"By {metric.label} alone {second.name} is significantly better",
     }
-    p_text = p_value_text(_of_all_statements(evaluation, p_value))
+    p_text = _p_text(evaluation, p_value)
     return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_text})."
 
 
@@ -245,6 +253,11 @@ def _is_significantly_lower(evaluation: Evaluation, method: Measured) -> bool:
     """Whether a method is below the one that is shown, by what methods are ranked by."""
     tested = _test_of_rank(evaluation, method)
     return tested.p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) < 0
+
+
+def _p_text(evaluation: Evaluation, p_value: float) -> str:
+    """The p-value of all methods together as one of all statements."""
+    return f"p {p_value_text(_of_all_statements(evaluation, p_value), 1.0 - evaluation.level)}"
 
 
 def _of_all_statements(evaluation: Evaluation, p_value: float) -> float:
@@ -354,7 +367,7 @@ def ece_against_none(evaluation: Evaluation, method: Measured) -> str:
     p_value = evaluation.tests_of(evaluation.methods).p_values.get((method.name, SQUARED_ECE))
     if p_value is None:
         return text
-    return f"{text}, {p_value_text(_of_all_statements(evaluation, p_value))} among all methods"
+    return f"{text}, {_p_text(evaluation, p_value)} among all methods"
 
 
 def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
@@ -456,10 +469,15 @@ def group_verdict(evaluation: Evaluation) -> str:
     if not off:
         return f"{said}."
     worst = rows[0]
-    return (
-        f"{said}. The worst is {group_name(worst)}: {percent(worst.mean)} % against {percent(worst.rate)} %, "
-        f"{BIAS.text(worst.difference.value)} points ({BIAS.interval_text(worst.difference)})."
-    )
+    digits = BIAS.digits_apart(worst.mean, worst.rate)
+    against = f"{percent(worst.mean, digits)} % against {percent(worst.rate, digits)} %"
+    return f"{said}. The worst is {group_name(worst)}: {against}, {points_text(worst.difference)}."
+
+
+def points_text(difference: Interval) -> str:
+    """A difference that is not 0 in points, with its interval, in as many digits as say so."""
+    digits = BIAS.digits_apart(min(difference.low, difference.high, key=abs), 0.0)
+    return f"{BIAS.text(difference.value, digits)} points ({BIAS.interval_text(difference, digits)})"
 
 
 def is_off(row: GroupRow) -> bool:
@@ -467,9 +485,9 @@ def is_off(row: GroupRow) -> bool:
     return not row.difference.low <= 0.0 <= row.difference.high
 
 
-def percent(value: float) -> str:
-    """A share as a percentage with two digits."""
-    return f"{100 * value:.2f}"
+def percent(value: float, digits: int = 2) -> str:
+    """A share as a percentage, with two digits unless more are needed."""
+    return f"{100 * value:.{digits}f}"
 
 
 def interval_percent(interval: Interval) -> str:
@@ -477,16 +495,20 @@ def interval_percent(interval: Interval) -> str:
     return METRICS["ece"].interval_text(interval)
 
 
-def p_value_text(p_value: float) -> str:
-    """A p-value with three digits."""
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+def change(side: int, what: str, metric: Metric, before: float, after: float) -> str:
+    """What a method does to a measure that falls (-1), rises (1) or does not change significantly (0).
 
-
-def change(side: int, what: str, before: str, after: str) -> str:
-    """What a method does to a measure that falls (-1), rises (1) or does not change significantly (0)."""
+    >>> change(0, "log-loss", METRICS["log_loss"], 0.01234, 0.01228)
+    'does not change the log-loss significantly (0.0123, then 0.0123)'
+    >>> change(-1, "log-loss", METRICS["log_loss"], 0.01234, 0.01228)
+    'lowers the log-loss from 0.01234 to 0.01228'
+    """
     if side == 0:
-        return f"does not change the {what} significantly ({before}, then {after})"
-    return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
+        old, new = metric.with_unit(before), metric.with_unit(after)
+        return f"does not change the {what} significantly ({old}, then {new})"
+    digits = metric.digits_apart(before, after)
+    old, new = metric.with_unit(before, digits), metric.with_unit(after, digits)
+    return f"{'lowers' if side < 0 else 'raises'} the {what} from {old} to {new}"
 
 
 def capital(text: str) -> str:

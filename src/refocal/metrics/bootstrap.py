@@ -76,7 +76,7 @@ class Resamples:
         )
 
     def minus(self, other: Resamples, *, level: float = 0.95) -> PairedDifference:
-        """See `paired_bootstrap`."""
+        """The difference with the quantiles of that of the resamples as its interval."""
         check_level(level, "Resamples.minus")
         if len(other.draws) != len(self.draws):
             expected = f"of {len(self.draws)} resamples, the same as these"
@@ -248,8 +248,8 @@ def resample(
     >>> from refocal.metrics import brier_score
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> half = resample(brier_score, y, [0.5] * 100)
-    >>> half.minus(resample(brier_score, y, p)) == paired_bootstrap(brier_score, y, [0.5] * 100, p)
-    True
+    >>> half.minus(resample(brier_score, y, p)).difference
+    0.0625
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
@@ -272,12 +272,14 @@ def paired_bootstrap(
     clusters: Any = None,
     **options: Any,
 ) -> PairedDifference:
-    """Interval for metric(first) - metric(second) on the same rows, resampled together.
+    """Interval for metric(first) - metric(second) on the same rows.
 
-    The noise that both share cancels, so the interval is much narrower than those of the two values. It holds for
-    scores that are means; for calibration errors, whose biases differ, see `squared_ece_difference`. `clusters` as for
-    `bootstrap_interval`. Columns of data frames are matched by name. `first` and `second` may be Predictions of the
-    same rows, with None for `y_true`.
+    The noise that both share cancels, so the interval is much narrower than those of the two values. It is that of
+    `refocal.evaluate`: of a mean Student's, with the skewness of its terms or without, and of the AUC and others by
+    how much each row moves both. Where a metric has neither, as functions of your own, rows are resampled together, as
+    `resample` does for every metric. For calibration errors, whose biases differ, see `squared_ece_difference`.
+    `clusters` as for `bootstrap_interval`. Columns of data frames are matched by name. `first` and `second` may be
+    Predictions of the same rows, with None for `y_true`.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import brier_score
@@ -292,9 +294,14 @@ def paired_bootstrap(
     more: dict[str, Any] = {"takes_logs": record.takes_logs, "clusters": clusters, "class_names": classes}
     rows = read_pair(y_true, first, second, sample_weight, function, ignore_index, **more)
     measured = [_finite(record, rows_of_one, function, options) for rows_of_one in rows]
+    if record.summary is not None or (record.terms is not None and not record.raised_by_noise):
+        of_first, of_second = summarise(measured, n_resamples, seed, **options)
+        difference = of_first.minus(of_second, level=level)
+        if difference is not None:
+            return difference
     _warn_of_noise(record, function)
-    of_first, of_second = _resample(measured, n_resamples, seed, options)
-    return of_first.minus(of_second, level=level)
+    first_resamples, second_resamples = _resample(measured, n_resamples, seed, options)
+    return first_resamples.minus(second_resamples, level=level)
 
 
 class _Given(NamedTuple):

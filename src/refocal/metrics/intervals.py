@@ -177,7 +177,9 @@ def skewed_difference(
 
         T(W) = W + g W² / 3 + g² W³ / 27 + g / 6 = ((1 + g W / 3)³ - 1) / g + g / 6
 
-    is nearly Student's t of so many units. It rises with W, so that the ends are difference - error T⁻¹(± t).
+    is nearly Student's t of so many units. It rises with W, so that the ends are difference - error T⁻¹(± t). The
+    skewness of few units is mostly chance: where Student's own interval reaches farther, its end is taken, and the
+    larger of the two p-values.
     """
     is_rounding = abs(first - second) <= 1e-12 * max(abs(first), abs(second))
     difference = 0.0 if is_rounding else first - second
@@ -194,12 +196,13 @@ def skewed_difference(
         return 3.0 / skewness * (float(np.cbrt(1.0 + skewness * (t - skewness / 6.0))) - 1.0)
 
     t = critical_value(level, n_units)
+    ratio = difference / error
     return PairedDifference(
         difference=difference,
-        low=difference - error * inverse(t),
-        high=difference - error * inverse(-t),
+        low=difference - error * max(inverse(t), t),
+        high=difference - error * min(inverse(-t), -t),
         level=level,
-        p_value=two_sided_p_value(transformed(difference / error), n_units),
+        p_value=max(two_sided_p_value(transformed(ratio), n_units), two_sided_p_value(ratio, n_units)),
         first=first,
         second=second,
         n_resamples=0,
@@ -224,6 +227,11 @@ class InfluenceSummary:
     """How the variance becomes an interval, where that is not the normal one."""
     n_clusters: int | None = None
     """The number of clusters, or of rows of unequal weights, effectively, which Student's t takes."""
+    of_pairs: bool = False
+    """Whether rows count beside one another, as in an order; the influences of two clusters then say nothing.
+
+    They lack what the pairs of a row of each add, which are half of all pairs.
+    """
 
     @property
     def variance(self) -> float:
@@ -245,6 +253,9 @@ class InfluenceSummary:
         """The difference on the same rows."""
         with np.errstate(invalid="ignore"):  # a single row has an influence without end
             error = float(np.linalg.norm(self.influence - other.influence))
+        fewest_clusters = 3  # of which pairs say how much they vary
+        if math.isnan(error) or (self.of_pairs and (self.n_clusters or fewest_clusters) < fewest_clusters):
+            error = math.inf
         return normal_difference(self.value, other.value, error, level, self.n_clusters)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector, to_numpy
+from refocal._digits import digits_apart
 from refocal.errors import ParameterError, ShapeError
 from refocal.metrics.bins import Bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
@@ -177,19 +178,28 @@ class Metric:
             got = f"{rows.n_classes} classes"
             raise ShapeError("probabilities", self.name, expected="of two classes", got=got)
 
-    def text(self, value: float) -> str:
+    @property
+    def digits(self) -> int:
+        """The digits after the point of a value that is shown."""
+        return 2 if self.unit == "%" else 4
+
+    def digits_apart(self, first: float, second: float) -> int:
+        """The digits with which two values that differ are shown differently: more than usual where these do not."""
+        return digits_apart(self.scale * first, self.scale * second, self.digits)
+
+    def text(self, value: float, digits: int | None = None) -> str:
         """A value in its unit, without the unit's sign."""
         sign = "+" if self.signed else ""
-        digits = 2 if self.unit == "%" else 4
-        return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
+        shown = self.digits if digits is None else digits
+        return f"{self.scale * value:{sign}.{shown}f}".replace("-", "−")
 
-    def interval_text(self, interval: Interval) -> str:
+    def interval_text(self, interval: Interval, digits: int | None = None) -> str:
         """The ends of an interval."""
-        return f"{self.text(interval.low)} – {self.text(interval.high)}"
+        return f"{self.text(interval.low, digits)} – {self.text(interval.high, digits)}"
 
-    def with_unit(self, value: float) -> str:
+    def with_unit(self, value: float, digits: int | None = None) -> str:
         """A value with the sign of its unit."""
-        return f"{self.text(value)} {self.unit}".rstrip()
+        return f"{self.text(value, digits)} {self.unit}".rstrip()
 
 
 OWN_FUNCTION = "a metric of refocal.metrics, or a function of labels and probabilities that returns a number"

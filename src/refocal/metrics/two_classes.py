@@ -428,6 +428,7 @@ def summary_of(
         limits=limits,
         form=metric.form,
         n_clusters=number_of(rows.clusters, rows.weight),
+        of_pairs=True,
     )
 
 

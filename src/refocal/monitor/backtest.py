@@ -263,7 +263,8 @@ def _recommendation(results: list[PolicyResult], n_batches: int) -> tuple[str, s
     best = results[0]
     keep = next(result for result in results if result.name == "keep")
     if n_batches < fewest_batches:
-        return "keep", f"{n_batches} batches are too few to tell; {fewest_batches} are needed."
+        batches = "One batch is" if n_batches == 1 else f"{n_batches} batches are"
+        return "keep", f"{batches} too few to tell; {fewest_batches} are needed."
     change = 100.0 * (best.log_loss / keep.log_loss - 1.0)
     said = f"{best.name}: log-loss {best.log_loss:.4f}, {change:+.2f} % to keeping the calibrator ({keep.log_loss:.4f})"
     if best.name == "keep":

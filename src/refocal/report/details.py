@@ -17,7 +17,7 @@ from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
 from refocal.evaluate.multilabel import PER_LABEL, of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
-from refocal.metrics import METRICS
+from refocal.metrics import METRICS, Metric
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.monitor.advice import ExpectedPerformance
 from refocal.monitor.backtest import Backtest
@@ -25,6 +25,20 @@ from refocal.monitor.history import Alarm
 from refocal.shift.likelihood import ShareEvidence
 from refocal.shift.performance import Performance
 from refocal.shift.shares import Adaptation
+
+
+def lowest_of(titled: Mapping[str, Evaluation], metric: Metric) -> str:
+    """Which of several evaluations has the lowest value of a metric, with the method that it shows in detail.
+
+    In as many digits as tell it from the next one.
+    """
+    values = {title: each.after.measures[metric.name].value for title, each in titled.items()}
+    lowest = min(values.values())
+    names = [title for title, value in values.items() if value == lowest]
+    others = [value for value in values.values() if value > lowest]
+    digits = metric.digits_apart(lowest, min(others)) if others else metric.digits
+    have = f"{names[0]} has" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} share"
+    return f"{have} the lowest {metric.label}, {metric.with_unit(lowest, digits)}"
 
 
 class Terms(NamedTuple):

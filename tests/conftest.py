@@ -33,6 +33,8 @@ def pytest_configure(config):
     """Prepare torch in every process that runs tests; one that only hands them out to workers does not load it."""
     if config.getoption("numprocesses", None):
         return
+    # Python's collector ended one run of these tests in a segmentation fault where torch calls it after compiling.
+    os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
     import torch
 
     if not torch.cuda.is_available():

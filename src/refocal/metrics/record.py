@@ -183,9 +183,9 @@ class Metric:
         """The digits after the point of a value that is shown."""
         return 2 if self.unit == "%" else 4
 
-    def digits_apart(self, first: float, second: float) -> int:
+    def digits_apart(self, value: float, other: float) -> int:
         """The digits with which two values that differ are shown differently: more than usual where these do not."""
-        return digits_apart(self.scale * first, self.scale * second, self.digits)
+        return digits_apart(self.scale * value, self.scale * other, self.digits)
 
     def text(self, value: float, digits: int | None = None) -> str:
         """A value in its unit, without the unit's sign."""

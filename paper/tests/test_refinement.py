@@ -139,6 +139,12 @@ def test_epochs_that_were_measured_before_stay(measured, runs, tmp_path):
     assert refinement.measure_refinement(folder)["epochs"] == []
     (folder / refinement.FILE).write_text(json.dumps(measured))
     assert refinement.measure_refinement(folder)["epochs"] == json.loads(json.dumps(measured["epochs"]))
+    # Those of other cells, too, where the epochs of one are measured; its own are measured again.
+    other = [{**row, "recipe": {**row["recipe"], "seed": 2}} for row in measured["epochs"]]
+    outdated = [{**row, "accuracy": 0.0} for row in measured["epochs"]]
+    (folder / refinement.FILE).write_text(json.dumps({**measured, "epochs": [*other, *outdated]}))
+    again = json.loads(json.dumps(refinement.measure_refinement(folder, runs / "epochs")["epochs"]))
+    assert again == json.loads(json.dumps([*measured["epochs"], *other]))
     (folder / refinement.FILE).write_text('{"cells": []}')
     with pytest.raises(FormatError, match="must hold the lists 'cells' and 'epochs'"):
         refinement.measure_refinement(folder)

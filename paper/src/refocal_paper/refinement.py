@@ -114,8 +114,8 @@ def split_loss(total: Values, refined: Values) -> dict[str, Interval]:
 def measure_refinement(runs: Path, epochs: Path | None = None, on_step: OnStep | None = None) -> dict[str, Any]:
     """The split of every cell that kept its logits and, from logits kept on the way, against the epochs.
 
-    `epochs` holds folders of cells' names with logits-0025.npz and so on, as --logits-every keeps them. Where it is
-    not given, what was measured of epochs before and stands in the file of `runs` stays.
+    `epochs` holds folders of cells' names with logits-0025.npz and so on, as --logits-every keeps them. What was
+    measured of the epochs of other cells before and stands in the file of `runs` stays.
     """
     cells = [folder for folder in find_cells(runs)[0] if (folder / "logits.npz").is_file()]
     kept = runs / FILE
@@ -136,13 +136,14 @@ def measure_refinement(runs: Path, epochs: Path | None = None, on_step: OnStep |
         row |= {name: split_loss(total[name], refined[folder.name][name]) for name in LOSSES_OF_ROWS}
         measured.append(row)
     _compare(measured, list(refined.values()))
-    if epochs is None:
-        by_epoch = read_refinement(runs)["epochs"] if kept.is_file() else []
-    else:
-        by_epoch = []
-        for i, (path, recipe, epoch) in enumerate(steps, len(cells)):
-            tell(i, n_steps, f"{path.parent.name}, epoch {epoch}")
-            by_epoch.append({"recipe": recipe, "epoch": epoch, **_measure_epoch(_read(path))})
+    by_epoch = []
+    for i, (path, recipe, epoch) in enumerate(steps, len(cells)):
+        tell(i, n_steps, f"{path.parent.name}, epoch {epoch}")
+        by_epoch.append({"recipe": recipe, "epoch": epoch, **_measure_epoch(_read(path))})
+    before = read_refinement(runs)["epochs"] if kept.is_file() else []
+    measured_now = {recipe_of(row) for row in by_epoch}
+    by_epoch += [row for row in before if recipe_of(row) not in measured_now]
+    by_epoch.sort(key=lambda row: (recipe_of(row).key, row["epoch"]))
     return {"cells": measured, "epochs": by_epoch}
 
 

@@ -263,7 +263,10 @@ def refinement(
     runs: Annotated[Path, typer.Argument(help="The folder that holds the cells' folders.")],
     epochs: Annotated[
         Path | None,
-        typer.Option(help="A folder of cells' folders with the logits that --logits-every kept on the way."),
+        typer.Option(
+            help="A folder of cells' folders with the logits that --logits-every kept on the way; what was measured of "
+            "other cells stays."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder for refinement.md and refinement.json.")

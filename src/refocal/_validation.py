@@ -183,6 +183,11 @@ def check_integer(value: Any, argument: str, function: str, *, least: int = 1, m
     return int(value)
 
 
+def check_seed(seed: Any, function: str) -> int:
+    """The seed of random numbers."""
+    return check_integer(seed, "seed", function, least=0)
+
+
 def check_number(value: Any, argument: str, function: str, *, also: str = "", **bounds: float) -> float:
     """A finite number within `bounds`: above, least, below, most; `also` says what else the argument may be."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)

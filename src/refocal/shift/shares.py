@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Matrix, Vector, to_numpy
-from refocal._validation import check_number
+from refocal._validation import check_number, check_seed
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
@@ -137,6 +137,7 @@ def adapt(
     function = f"{type(calibrator).__name__}.adapt"
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
+    check_seed(seed, function)
     known = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     request = _Request(function, table_of_costs(costs, calibrator, function), level, seed)
     if shares is not None:

@@ -183,6 +183,11 @@ def check_integer(value: Any, argument: str, function: str, *, least: int = 1, m
     return int(value)
 
 
+def check_seed(seed: Any, function: str) -> int:
+    """The seed of random numbers."""
+    return check_integer(seed, "seed", function, least=0)
+
+
 def check_number(value: Any, argument: str, function: str, *, also: str = "", **bounds: float) -> float:
     """A finite number within `bounds`: above, least, below, most; `also` says what else the argument may be."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
@@ -222,7 +227,10 @@ def is_same_memory(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def check_probabilities(values: Any, argument: str, function: str) -> Array:
-    """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within the tolerance or rounding."""
+    """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within the tolerance.
+
+    Those of bfloat16 are made to sum to 1, where rounding alone keeps them from it.
+    """
     p, given = as_floating(values, argument, function)
     xp = namespace(p)
     if p.ndim < 1 or p.shape[-1] < 2:
@@ -230,9 +238,24 @@ def check_probabilities(values: Any, argument: str, function: str) -> Array:
     if is_traced(p) or math.prod(p.shape) == 0:
         return p
     check_not_negative(float(xp.min(p)), argument, function)
-    sums = xp.reshape(xp.sum(p, axis=-1), (-1,))
-    check_sums(sums, max(SUM_TOLERANCE, float(xp.finfo(given).eps)), argument, "rows that sum to 1", function)
+    p = without_rounding_of_sums(p) if float(xp.finfo(given).eps) > SUM_TOLERANCE else p
+    check_sums(xp.reshape(xp.sum(p, axis=-1), (-1,)), SUM_TOLERANCE, argument, "rows that sum to 1", function)
     return p
+
+
+def without_rounding_of_sums(p: Array) -> Array:
+    """Rows of probabilities that were given in bfloat16, divided by their sums where these are 1 but for rounding.
+
+    Who sees the same numbers in single precision would refuse them.
+
+    >>> import numpy as np
+    >>> without_rounding_of_sums(np.array([[0.5, 0.504], [0.5, 0.6]])).sum(axis=1).round(3).tolist()
+    [1.0, 1.1]
+    """
+    xp = namespace(p)
+    rounding = 2.0**-7  # of a number of bfloat16, and so of a sum of such
+    sums = xp.sum(p, axis=-1)[..., None]
+    return p / xp.where(xp.abs(sums - 1.0) <= rounding, sums, xp.ones_like(sums))
 
 
 def check_one_column(values: Array, kind: str, argument: str, function: str) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from refocal._arrays import Indices, as_floating, to_numpy
-from refocal._validation import check_integer, check_number
+from refocal._validation import check_integer, check_number, check_seed
 from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
@@ -105,6 +105,7 @@ def log_loss_decomposition(
     n_clusters = None if checked.clusters is None else len(np.unique(checked.clusters))
     check_integer(cv, "cv", name, least=2, most=len(rows) if n_clusters is None else n_clusters)
     check_level(level, name)
+    check_seed(seed, name)
     log_p = np.empty_like(rows)
     if checked.clusters is None:
         fold = folds(Block(rows, labels), cv, seed)
@@ -227,7 +228,7 @@ class RefinedStopping:
         self.min_delta = check_number(min_delta, "min_delta", "RefinedStopping", least=0.0)
         self.by = by
         self.cv = cv
-        self.seed = seed
+        self.seed = check_seed(seed, "RefinedStopping")
         self.history: list[LogLossDecomposition] = []
         self.best_epoch = -1
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from refocal._arrays import Indices, Vector, as_floating, to_numpy
-from refocal._validation import check_integer, check_number, check_option
+from refocal._validation import check_integer, check_number, check_option, check_seed
 from refocal.errors import DataError
 from refocal.maps import focal, log_softmax
 from refocal.maps.row import softmax_row
@@ -157,6 +157,7 @@ def training_loss(
     name = "training_loss"
     check_level(level, name)
     check_integer(n_resamples, "n_resamples", name, least=20)
+    check_seed(seed, name)
     check_number(min_wrong, "min_wrong", name, least=1.0)
     if class_weight is not None:
         check_option(class_weight, ("fit",), "class_weight", name)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, Matrix, Vector
 from refocal._digits import digits_apart
 from refocal._groups import MISSING, as_column, columns_of_table, names_of_column
-from refocal._validation import check_integer, number_of_text
+from refocal._validation import check_integer, check_seed, number_of_text
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
@@ -223,6 +223,7 @@ def find_segments(
     function = "find_segments"
     check_level(level, function)
     check_integer(most, "most", function)
+    check_seed(seed, function)
     n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(as_column(y_true)))
     columns = as_features(features, n_given, function)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, both=False, clusters=clusters)

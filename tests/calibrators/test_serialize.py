@@ -223,6 +223,8 @@ def test_names_of_columns_are_kept(tmp_path):
     [
         np.array([b"a", b"b", b"c"]),
         np.array(["2020-01-01", "2021-01-01", "2022-06-01"], dtype="datetime64[D]"),
+        np.array([60, 90, 3600], dtype="timedelta64[s]"),
+        np.array([-1, 3, 12], dtype="timedelta64[M]"),
         np.array([1, 2, 2**64 - 1], dtype=np.uint64),
         np.array([3, 5, 9], dtype=np.uint8),
         np.array([10, 20, 30], dtype=np.int32),

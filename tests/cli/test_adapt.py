@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from refocal import load
+from refocal.errors import InputWarning
+from refocal.io import read
 
 
 @pytest.fixture
@@ -44,6 +47,23 @@ def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
     assert "share of the fit" in page
     code, out, _ = refocal("adapt", "c.json", "new.csv", "-o", "a.json")
     assert "was not tested: name the rows of the fit with --fit-rows" in out
+
+
+def test_rows_of_a_weighted_fit_without_its_weights_are_said(refocal, files):
+    table = pd.read_csv("val.csv")
+    table.assign(w=np.where(table["label"] == "emu", 0.5, 1.0)).to_csv("weighted.csv", index=False)
+    assert refocal("fit", "weighted.csv", "--weights", "w", "-m", "ts", "-o", "w.json")[0] == 0
+    line = ("adapt", "w.json", "new.csv", "--fit-rows", "weighted.csv", "-o", "a.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        without, with_weights, without_rows = refocal(*line), refocal(*line, "--weights", "w"), refocal(*line[:3])
+    said = "weighted.csv: the calibrator was fitted with weights, and these rows have none"
+    assert f"Warning: {said}" in without[1]
+    assert "with --weights" in without[1]
+    assert "Warning" not in with_weights[1] + without_rows[1]
+    fitted = load("w.json")
+    with pytest.warns(InputWarning, match="adapt: 'fit_rows': the calibrator was fitted with weights"):
+        fitted.adapt(files, fit_rows=read("val.csv", classes=fitted.classes_))
 
 
 def test_given_shares_are_not_tested_and_options_about_rows_need_rows(refocal, files):

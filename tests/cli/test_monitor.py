@@ -327,6 +327,23 @@ def test_the_positive_class_of_outcomes_is_that_of_the_predictions(refocal, fold
         (folder / "monitor.json").unlink()
 
 
+@pytest.mark.parametrize("positive", [(), ("--positive-label", "no")])
+def test_outcomes_may_be_whole_names_of_columns(refocal, folder, positive):
+    rng = np.random.default_rng(2)
+    p = rng.beta(2, 3, 300).round(6)
+    labels = np.where(rng.random(300) < p, "yes", "no")
+    table = pd.DataFrame({"id": range(300), "p_no": 1.0 - p, "p_yes": p})
+    table.to_csv("said.csv", index=False)
+    table.assign(label=labels).to_csv("all.csv", index=False)
+    pd.DataFrame({"id": range(300), "label": np.char.add("p_", labels)}).to_csv("came.csv", index=False)
+    assert refocal("monitor", "said.csv", "--ids", "id", "--state", "later.json", *positive)[0] == 0
+    assert "300 labels matched" in refocal("monitor", "--outcomes", "came.csv", "--state", "later.json")[1]
+    assert refocal("monitor", "all.csv", "--state", "once.json", *positive)[0] == 0
+    later, once = (CalibrationMonitor.load(file).summary() for file in ("later.json", "once.json"))
+    assert later.log_loss == pytest.approx(once.log_loss, rel=1e-12)
+    assert later.rate.value == once.rate.value
+
+
 def test_outcomes_do_not_count_columns_that_were_in_another_order(refocal, folder):
     p = np.array([0.1, 0.3, 0.8, 0.9])
     pd.DataFrame({"id": range(4), "p_no": 1.0 - p, "p_yes": p}).to_csv("said.csv", index=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from refocal import AutoCalibration, GroupCalibration, LogisticCalibration
+from refocal.errors import ParameterError
 from refocal.evaluate import Evaluation, check_requirements, evaluate, verdict
 from refocal.evaluate.standards import STANDARDS, standards_table, still_off
 from refocal.io import Predictions, blocks
@@ -107,6 +109,24 @@ def test_a_verdict_says_what_is_still_off():
     shifted = evaluate(Predictions.from_probabilities(p, 1 - y), {"auto": fitted}, chosen="auto", n_resamples=20)
     assert "the mean probability (" in still_off(shifted)
     assert "points of the reliability diagram" in still_off(shifted)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "ends"),
+    [
+        ("ece<-2%", "at least 0 % and at most 100 %"),
+        ("ece<150%", "at least 0 % and at most 100 %"),
+        ("log_loss<-1", "at least 0"),
+        ("roc_auc>1.5", "at least 0 and at most 1"),
+        ("log_loss_skill>101%", "at most 100 %"),
+    ],
+)
+def test_a_requirement_that_no_method_can_meet_or_miss_is_refused(found, requirement, ends):
+    measure = re.match(r"\w+", requirement)[0]
+    expected = f"must be a limit that {measure} can reach, of {ends}. Got '{requirement}' instead"
+    with pytest.raises(ParameterError, match=re.escape(expected)):
+        check_requirements(found, [requirement])
+    assert check_requirements(found, ["calibration_slope>-1"])[0].passed
 
 
 def test_requirements_compare_the_slope_as_it_is(found):

@@ -18,13 +18,15 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
+from sklearn.base import clone
 
-from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal import FocalTemperatureScaling, PredictionSets, TemperatureScaling
 from refocal._groups import as_groups
+from refocal._validation import SUM_TOLERANCE
 from refocal.cli.run import run
 from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, MissingExtraError, ParameterError
-from refocal.io import Predictions, blocks, open_rows, read, read_values
+from refocal.io import Predictions, apply, blocks, open_rows, read, read_values
 
 pytestmark = pytest.mark.core
 
@@ -565,6 +567,41 @@ def test_probabilities_have_their_own_name(tmp_path):
     assert read(tmp_path / "a.npz").input == "probabilities"
     with pytest.raises(FormatError, match=r"no 'logits' but 'probabilities'. If those are meant, say input="):
         read(tmp_path / "a.npz", input="logits")
+
+
+def test_sums_of_bfloat16_are_read_alike_everywhere(tmp_path):
+    """Rounding moves them from 1 by more than is allowed of other probabilities."""
+    p = torch.softmax(torch.from_numpy(LOGITS.astype(np.float32)), 1).to(torch.bfloat16)
+    assert (p.double().sum(1) - 1.0).abs().max() > SUM_TOLERANCE
+    exact = p.float() / p.float().sum(1, keepdim=True)
+    labels = torch.from_numpy(LABELS)
+    file = tmp_path / "rows.safetensors"
+    ts = TemperatureScaling(input="probabilities")
+    expected = clone(ts).fit(exact, labels)
+    sets = PredictionSets(input="probabilities").fit(exact, labels)
+    fits = [
+        lambda p: clone(ts).fit(p, labels),
+        lambda p: clone(ts).fit(blocks([(p, labels)], input="probabilities")),
+        lambda p: clone(ts).fit(open_rows(file)),
+        lambda p: clone(ts).fit(read(file)),
+    ]
+    predictions = [
+        expected.predict_proba,
+        lambda p: expected.predict_proba(Predictions.from_probabilities(p, labels)),
+        lambda p: apply(expected, file, tmp_path / "out.npy") and np.load(tmp_path / "out.npy"),
+    ]
+    save_torch_file({"probabilities": p, "labels": labels}, file)
+    for fit in fits:
+        assert fit(p).temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
+    for predict in predictions:
+        np.testing.assert_allclose(predict(p), expected.predict_proba(exact), atol=1e-6)
+    np.testing.assert_array_equal(expected.predict(p), expected.predict(exact))
+    np.testing.assert_array_equal(sets.predict_set(p), sets.predict_set(exact))
+    p[7] *= 1.02
+    save_torch_file({"probabilities": p, "labels": labels}, file)
+    for way in (*fits, *predictions, expected.predict, sets.predict_set):
+        with pytest.raises(DataError, match=r"sum.* within 0\.001"):
+            way(p)
 
 
 def test_bfloat16(tmp_path):

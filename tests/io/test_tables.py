@@ -19,6 +19,9 @@ from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
 from refocal.io import apply, open_rows, read, readers
+from refocal.io.columns import Query
+from refocal.io.parts import plain
+from refocal.io.tables import open_table
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = [pytest.mark.core, pytest.mark.slow]
@@ -273,6 +276,55 @@ def test_lines_that_are_left_out_are_counted_whenever_the_reader_comes_upon_them
         time.sleep(0.05)  # in which the thread comes upon further lines
         lost.append(raw.n_lost)
     assert sum(lost) == 200
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+@pytest.mark.parametrize("skip_bad_rows", [True, False])
+@pytest.mark.parametrize("quoted", ["id", "label"])
+@pytest.mark.parametrize("row", [3, 1000, 1999])
+def test_a_quote_that_is_not_closed_is_refused(tmp_path, monkeypatch, has_pyarrow, skip_bad_rows, quoted, row):
+    """All lines behind it would be one cell: they would be lost without a word, or count as one bad row."""
+    if not has_pyarrow:
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    first, last = ('"', "") if quoted == "label" else ("", '"')
+    end = "" if quoted == "id" else "\n"
+    for ending, separator in SEPARATORS.items():
+        path = tmp_path / f"rows{ending}"
+        rows = [["0.5", "1.5", "dog", f"row{i}"] for i in range(2000)]
+        rows[row][2:] = [first + "dog", last + f"row{row}"]
+        lines = [separator.join(cells) for cells in [["logit_cat", "logit_dog", "label", "id"], *rows]]
+        path.write_text("\n".join(lines) + end)
+        with pytest.raises(FormatError, match=rf"rows{ending}: row {row} has a quote that is not closed"):
+            list(open_rows(path, skip_bad_rows=skip_bad_rows).parts[0].blocks())
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_the_row_of_a_quote_that_is_open_for_long_is_named(tmp_path, monkeypatch, has_pyarrow):
+    """For longer than the blocks of pyarrow and the cells of Python's module."""
+    if not has_pyarrow:
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    rows = ["0.5,1.5,dog\n"] * 20_000
+    rows[100] = '"' + rows[100]
+    (tmp_path / "rows.csv").write_text("logit_cat,logit_dog,label\n" + "".join(rows))
+    with pytest.raises(FormatError, match=r"row 100 cannot be read: .*limit.*\. Is a quote not closed\?"):
+        list(open_rows(tmp_path / "rows.csv", skip_bad_rows=True).parts[0].blocks())
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_rows_are_those_of_the_file_however_it_ends(tmp_path, monkeypatch, has_pyarrow, end):
+    if not has_pyarrow:
+        monkeypatch.setattr("refocal.io.tables.find_spec", lambda name: None)
+    path = tmp_path / "rows.csv"
+    for text in ('p,label\n0.25,0\n0.5,"1"', 'p,label,id\n0.25,0,5" pipe\n0.5,1,7"', "p\n0.25\n0.5"):
+        path.write_text(text + end)
+        blocks = list(open_table(str(path), Query(values="p", lenient=True)).batches(["p"], 1000, lost := []))
+        cells = [cell for _, batch in blocks for cell in plain(batch["p"])]
+        # Of one column an empty line is a missing value.
+        assert cells == ["0.25", "0.5", *([""] if end == "\n\n" and "," not in text else [])]
+        assert lost == []
+    path.write_text("p,label" + end)
+    assert list(open_table(str(path)).batches(["p"], 1000)) == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,27 @@ def test_states_in_one_folder_keep_their_own_waiting_rows(tmp_path):
         assert monitor.summary().mean_p == pytest.approx(mean)
 
 
+def test_later_labels_may_be_whole_names_of_columns(rows, tmp_path):
+    """As those that come with the batch."""
+    p, labels = rows
+    frame = pd.DataFrame(p, columns=[f"p_{name}" for name in NAMES])
+    whole = np.array(frame.columns)[labels]
+    at_once, later, merged = CalibrationMonitor(), CalibrationMonitor(), CalibrationMonitor()
+    at_once.update(frame, whole, period="May")
+    later.update(frame, ids=range(600), period="May")
+    later.save(tmp_path / "m.json")
+    later = merged.merge(CalibrationMonitor.load(tmp_path / "m.json"))
+    assert later.add_labels(range(300), whole[:300]) == 300
+    assert later.add_labels(range(300, 600), NAMES[labels[300:]]) == 300
+    assert later.summary().log_loss == pytest.approx(at_once.summary().log_loss, rel=1e-12)
+    with pytest.raises(LabelError, match="among the class names"):
+        at_once.update(frame, ["q_cat"] * 600, period="May")
+    state = later.to_dict()
+    for wrong in (["p_cat"], ["p_cat", "p_cat", "p_dog"]):
+        with pytest.raises(FormatError, match="'whole_names' must be as many different ones as 'class_names'"):
+            CalibrationMonitor.from_dict(state | {"whole_names": wrong})
+
+
 def test_waiting_rows_of_another_state_are_refused(tmp_path):
     one, other = CalibrationMonitor(), CalibrationMonitor()
     one.update([0.1, 0.2], ids=["a", "b"])

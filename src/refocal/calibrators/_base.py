@@ -337,7 +337,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index
 
     def _in_single(self, X: Any) -> Any:
-        """Rows of half precision in single precision, so that what is compared is not rounded."""
+        """Rows of half precision in single precision, so that what is compared is not rounded.
+
+        Probabilities are read in single precision anyway, which allows for the rounding of their sums.
+        """
+        if self.input == "probabilities":
+            return X
         return replace(X, values=in_single(X.values)) if isinstance(X, Predictions) else in_single(X)
 
     def adapt(self, X: Any = None, **options: Any) -> tuple[Calibrator, Adaptation]:

@@ -25,7 +25,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups, as_groups
 from refocal._json import field, number
-from refocal._validation import check_option
+from refocal._validation import check_option, check_seed
 from refocal.calibrators import settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted
@@ -149,6 +149,8 @@ class PredictionSets(Calibrator):
         whose coverage is that of each group need the `groups` of the rows.
         """
         check_is_fitted(self)
+        if seed is not None:
+            check_seed(seed, f"{type(self).__name__}.predict_set")
         log_p = self.predict_log_proba(self._in_single(X))
         p = np.exp(to_numpy(log_p).astype(np.float64))
         if isinstance(X, Predictions) and groups is None:

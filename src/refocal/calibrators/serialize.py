@@ -237,7 +237,11 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
-    """The labels, and their dtype where it does not follow; dates and numbers that JSON may not hold are text."""
+    """The labels, and their dtype where it does not follow.
+
+    Dates and numbers that JSON may not hold are text. Durations are numbers of their unit, which NumPy does not read of
+    its own text for them.
+    """
     kind = classes.dtype.kind
     dtype = str(classes.dtype)
     if kind not in "iufbUMm":
@@ -246,8 +250,8 @@ def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
     native = ("int64", "float64", "bool")
     if kind == "U" or dtype in native:
         return {"classes": classes.tolist()}
-    is_text = kind in "Mm" or dtype == "uint64"
-    return {"classes": (classes.astype(str) if is_text else classes).tolist(), "class_dtype": dtype}
+    plain = classes.astype(str if kind == "M" or dtype == "uint64" else np.int64 if kind == "m" else classes.dtype)
+    return {"classes": plain.tolist(), "class_dtype": dtype}
 
 
 def _read_classes(data: dict[str, Any], calibrator: Calibrator) -> NDArray[Any]:

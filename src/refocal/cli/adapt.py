@@ -94,6 +94,9 @@ def adapt(
         say("Whether the given shares explain the rows was not tested.")
     elif rows is not None and fit_rows is None:
         say("Whether new shares explain the rows was not tested: name the rows of the fit with --fit-rows.")
+    if known is not None and shares_of_fit is None:
+        problem = refocal.shift.rows.without_weights_of_fit(fitted, known)
+        say(*([f"Warning: {fit_rows}: {problem} Name the column of the weights with --weights."] if problem else []))
     if found.refused:
         say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
         raise Exit(ExitCode.NEGATIVE)

@@ -384,9 +384,18 @@ def _add(
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
             predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
             n_added = watched.update(predicted, **when)
+            _keep_whole_names(watched, reader)
             return f"{file}: {n_added:,} rows counted in {place}{again}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
+        _keep_whole_names(watched, reader)
         return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
+
+
+def _keep_whole_names(watched: refocal.monitor.CalibrationMonitor, reader: refocal.rows.RowReader) -> None:
+    """Keep what the columns of a batch are called, in the order of the classes: later labels may be these names."""
+    whole = dict(zip(map(str, reader.class_names or ()), reader.whole_names, strict=False))
+    if watched.class_names is not None and {*whole} == {*watched.class_names}:
+        watched.whole_names = tuple(whole[name] for name in watched.class_names)
 
 
 def _can_be_named(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator) -> bool:
@@ -450,7 +459,7 @@ def _join(
             if numbers is not None and reader.first_label == min(numbers):
                 reader = replace(reader, first_label=None)  # classes called as labels count, in whatever order they are
             uniform = raw._replace(values=values, groups={})
-            rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=()))
+            rows = read_raw(uniform, replace(reader, positive_label=positive, whole_names=watched.whole_names or ()))
             watched.class_names = names or rows.class_names
             if names is not None and rows.label_map is not None and rows.label_map.columns is None:
                 refocal.monitor.columns.check_counted(names, watched.columns_moved, "monitor")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from refocal._clusters import as_clusters
 from refocal._groups import Groups, as_groups
-from refocal._validation import check_integer
+from refocal._validation import check_integer, check_seed
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError, ShapeError
 from refocal.evaluate._blocks import refuse_options_of_memory
@@ -47,7 +47,7 @@ def requested_rows(
     if n_resamples is not None:
         check_integer(n_resamples, "n_resamples", function)
     if seed is not None:
-        check_integer(seed, "seed", function, least=0)
+        check_seed(seed, function)
     rows = test if clusters is None else _with_clusters(test, clusters, function)
     check_rows(rows, "test", function)
     if features is not None:

@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import refocal
 from refocal._arrays import as_floating
-from refocal._validation import check_integer, check_option
+from refocal._validation import check_integer, check_option, check_seed
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
 from refocal.calibrators.registry import NONE, MethodsLike, chosen_calibrators, title_of, with_input
@@ -95,7 +95,7 @@ def compare_many(
     if not records:
         raise ParameterError("metrics", "compare_many", expected="at least one metric", got="none")
     report = progress or (lambda *_: None)
-    measured = _Measurement(methods, records, n_draws, check_integer(seed, "seed", "compare_many", least=0), against)
+    measured = _Measurement(methods, records, n_draws, check_seed(seed, "compare_many"), against)
     every = _as_runs(runs)
     total = len(every) if isinstance(every, Sequence) else 0
     for i, run in enumerate(every):

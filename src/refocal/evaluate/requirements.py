@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Sequence
@@ -83,22 +84,30 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
             expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
         check_option(parts[1], known, "require", "check_requirements")
-        if METRICS[parts[1]].signed and parts[3].startswith("-"):
+        metric = METRICS[parts[1]]
+        limit = _number(parts[3])
+        if metric.signed and limit is not None and limit < 0.0:
             expected = f"a limit of 0 or more: {parts[1]} is compared by its distance from 0"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
-        if METRICS[parts[1]].unit == "%" and not parts[4] and _is_above_one(parts[3]):
+        if metric.unit == "%" and not parts[4] and limit is not None and limit > 1.0:
             expected = f"a share from 0 to 1 or a percentage, such as '{parts[1]}{parts[2]}{parts[3]}%'"
+            raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
+        lowest, highest = metric.range
+        if limit is not None and not lowest <= limit / (100.0 if parts[4] else 1.0) <= highest:
+            ends = (("at least", lowest), ("at most", highest))
+            bounds = " and ".join(f"{word} {metric.with_unit(end, 0)}" for word, end in ends if math.isfinite(end))
+            expected = f"a limit that {parts[1]} can reach, of {bounds or 'any finite number'}"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
         parsed.append((text, *parts.groups()))
     return parsed
 
 
-def _is_above_one(target: str) -> bool:
-    """Whether the target of a requirement is a number, not a method, and larger than any share."""
+def _number(target: str) -> float | None:
+    """The target of a requirement as a number; None of a method."""
     try:
-        return number_of_text(target) > 1.0
+        return number_of_text(target)
     except ValueError:
-        return False
+        return None
 
 
 def _value(evaluation: Evaluation, method: Measured, measure: str) -> float:

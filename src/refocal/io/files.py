@@ -75,6 +75,32 @@ class Unpacked(io.RawIOBase):
         super().close()
 
 
+class WithLastLine(io.RawIOBase):
+    """What a text file holds, with a further line behind it."""
+
+    def __init__(self, content: Any, line: bytes) -> None:
+        self._content = content
+        self._line = line
+        self._last = b"\n"
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, and return how many bytes are in it."""
+        some = self._content.read(len(buffer))
+        if some:
+            self._last = some[-1:]
+        else:
+            is_ended = not self._line or self._last in b"\r\n"
+            some = (self._line if is_ended else b"\n" + self._line)[: len(buffer)]
+            self._line = self._line[len(some) if is_ended else len(some) - 1 :]
+            self._last = b"\n"
+        buffer[: len(some)] = some
+        return len(some)
+
+
 def ending_of(place: str | Path) -> str:
     """The ending that says what a file holds, in lower case: of compressed text the one before .gz.
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import masked_error, to_numpy
+from refocal._arrays import is_bfloat16, masked_error, to_numpy
 from refocal._groups import exact
 from refocal._limits import block_entries
 from refocal._validation import check_shape, number_of_text
@@ -133,7 +133,10 @@ def one_chunk(
             raise masked_error(array, argument, function)
     y, w = (None if each is None else to_numpy(each) for each in (labels, weight))
     columns = column_names(values)
-    return [RawRows(to_numpy(as_scores(values)), y, w, where, first_row, groups=groups, columns=columns)]
+    scores = as_scores(values)
+    is_half = hasattr(scores, "dtype") and is_bfloat16(scores)
+    raw = RawRows(to_numpy(scores), y, w, where, first_row, groups=groups, columns=columns, is_bfloat16=is_half)
+    return [raw]
 
 
 def n_columns(shape: tuple[int, ...]) -> int | None:

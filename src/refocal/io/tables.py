@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
-from refocal.io.files import JSON_LINES, SEPARATORS, ending_of, files_of, is_large, partitions_of
+from refocal.io.files import JSON_LINES, SEPARATORS, WithLastLine, ending_of, files_of, is_large, partitions_of
 from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
@@ -60,6 +60,10 @@ def _wait_for_pyarrow_at_exit() -> None:
     atexit.register(time.sleep, seconds)
 
 
+_LAST_CELL = "refocal: the file ends here"
+"""Of the line that is read behind the last one of text."""
+
+
 class TextTable(Table):
     """A CSV or TSV file; all columns are text."""
 
@@ -70,6 +74,15 @@ class TextTable(Table):
     @property
     def _n_cells(self) -> int:
         return len(self.names) - len(self.partitions)
+
+    @property
+    def _end(self) -> str:
+        """A line that is read behind the last one: if it is no row of its own, a quote is open there.
+
+        Neither pyarrow nor Python's module says so: all lines behind the quote would be one cell. The line has a cell
+        too many, so that it is never a row that counts.
+        """
+        return self._separator * self._n_cells + _LAST_CELL
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
@@ -97,9 +110,13 @@ class TextTable(Table):
     def _by_arrow(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
         wrong: list[Any] = []
+        ends: list[Any] = []
 
-        def note(row: Any) -> str:
-            wrong.append(row)  # in a thread that reads ahead
+        def note(row: Any) -> str:  # in a thread that reads ahead
+            if row.text == self._end:
+                ends.append(row)
+                return "skip"
+            wrong.append(row)
             lost.append(row.actual_columns)
             return "skip" if self.query.lenient else "error"
 
@@ -116,34 +133,67 @@ class TextTable(Table):
         # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
         reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
         _wait_for_pyarrow_at_exit()
+        n_batches = max(_bytes_of_a_block() // size, 1)
+        n_rows = 0
         with self._open() as file:
+            text = io.BufferedReader(WithLastLine(file, self._end.encode()))
             try:
-                batches = reader.open_csv(file, reading, parsing, converting)
-                while some := list(islice(batches, max(_bytes_of_a_block() // size, 1))):
-                    yield from map(_batch, arrow.Table.from_batches(some).combine_chunks().to_batches())
+                batches = reader.open_csv(text, reading, parsing, converting)
+                is_all = False
+                while not is_all:
+                    some = list(islice(batches, n_batches))
+                    n_rows += sum(map(len, some))
+                    is_all = len(some) < n_batches
+                    if is_all and not ends:
+                        raise self._open_quote(n_rows + len(wrong) - 1)
+                    if some:
+                        yield from map(_batch, arrow.Table.from_batches(some).combine_chunks().to_batches())
             except arrow.ArrowInvalid as error:
                 if not wrong:
+                    for _ in self._parsed():  # which says of what row a quote is open for longer than pyarrow reads
+                        pass
                     raise
-                raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
+                row = wrong[-1].number - 2
+                if wrong[-1].text.endswith(self._end):
+                    raise self._open_quote(row) from error
+                raise self._misfit(row, wrong[-1].actual_columns) from error
         if wrong:  # perhaps behind the last whole line: without a batch they would not be counted
             yield {name: objects([]) for name in columns}
 
     def _by_line(self, columns: Sequence[str], lost: list[int]) -> Iterator[ColumnBatch]:
         at = {name: self.names.index(name) for name in columns}
+        rows = self._parsed()
+        n_rows = max(1, block_entries() >> 11)  # each cell is an object of Python's, and the row a list of them
+        while some := list(islice(rows, n_rows)):
+            misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
+            if misfits and not self.query.lenient:
+                raise self._misfit(*misfits[0])
+            lost += [n_cells for _, n_cells in misfits]
+            whole = [row for _, row in some if len(row) == self._n_cells]
+            yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
+
+    def _parsed(self) -> Iterator[tuple[int, list[str]]]:
+        """The number and the cells of each row, by Python's module."""
         with self._lines() as lines:
-            parsed = csv.reader(lines, delimiter=self._separator)
+            parsed = csv.reader(chain(lines, [self._end]), delimiter=self._separator)
             # Of one column an empty line is a missing value; of several it is no row.
             full = (row or [""] for row in parsed) if self._n_cells == 1 else filter(None, parsed)
-            rows = enumerate(full, -1)
-            next(rows)
-            n_rows = max(1, block_entries() >> 11)  # each cell is an object of Python's, and the row a list of them
-            while some := list(islice(rows, n_rows)):
-                misfits = [(i, len(row)) for i, row in some if len(row) != self._n_cells]
-                if misfits and not self.query.lenient:
-                    raise self._misfit(*misfits[0])
-                lost += [n_cells for _, n_cells in misfits]
-                whole = [row for _, row in some if len(row) == self._n_cells]
-                yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
+            next(full)
+            i = -1
+            try:
+                for i, row in enumerate(full):
+                    if row[-1] == _LAST_CELL:
+                        return
+                    if row[-1].endswith(_LAST_CELL):
+                        raise self._open_quote(i)
+                    yield i, row
+            except csv.Error as error:
+                problem = f"row {i + 1} cannot be read: {error}. Is a quote not closed?"
+                raise FormatError(f"{self.where}: {problem}") from error
+
+    def _open_quote(self, row: int) -> FormatError:
+        problem = "has a quote that is not closed: all lines behind it would be one cell"
+        return FormatError(f"{self.where}: row {row} {problem}.")
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
         return FormatError(f"{self.where}: row {row} has {n_cells} of {self._n_cells} cells.")

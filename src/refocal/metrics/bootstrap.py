@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer, check_option
+from refocal._validation import check_integer, check_option, check_seed
 from refocal.errors import DataError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.bins import bins_of
 from refocal.metrics.inputs import (
@@ -142,6 +142,7 @@ def bootstrap_interval(
         check_option(method, METHODS_OF_INTERVALS, "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
+    check_seed(seed, function)
     given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
     measured = given.measure(metric, probabilities, options)
     if method is None:
@@ -253,6 +254,7 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
+    check_seed(seed, function)
     given = _Given(y_true, sample_weight, ignore_index, clusters, classes, function)
     return _resample([given.measure(metric, probabilities, options)], n_resamples, seed, options)[0]
 
@@ -289,6 +291,7 @@ def paired_bootstrap(
     """
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
+    check_seed(seed, function)
     check_level(level, function)
     record = _record_of(metric, function)
     more: dict[str, Any] = {"takes_logs": record.takes_logs, "clusters": clusters, "class_names": classes}

@@ -122,6 +122,8 @@ class CalibrationMonitor:
         self.class_names: tuple[str, ...] | None = names
         if names is not None and not 2 <= len(names) == len({*names}):
             raise ParameterError("class_names", name, expected="two different names or more", got=", ".join(names))
+        self.whole_names: tuple[str, ...] | None = None
+        """The names of the columns with the beginning that they share, such as p_cat, which later labels may be too."""
         self.labels_by_name: bool | None = None
         """Whether labels of named columns were read by name so far; None where none have come."""
         self.positive_label: str | None = None
@@ -188,6 +190,7 @@ class CalibrationMonitor:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
         is_checked = isinstance(probabilities, Predictions)
         if is_checked:
+            columns = None
             rows, names = self._of_predictions(probabilities, labels, function)
             if period is None and clusters is None:
                 clusters = periods_of_clusters(rows)
@@ -230,9 +233,12 @@ class CalibrationMonitor:
         if self._gathered is not None:
             self._keys_together = together
         if given_labels is None:
-            return self._wait(rows, ids, keys, names, function)
+            self._wait(rows, ids, keys, names, function)
+            self._know_whole_names(columns)
+            return 0
         self._check_classes(rows, function)
         self.class_names = names or self.class_names
+        self._know_whole_names(columns)
         parts = by_period(keys, rows)
         for key, part in parts:
             self._history.expect(key, part)
@@ -260,7 +266,8 @@ class CalibrationMonitor:
         n_matched = len(of_waiting)
         if of_waiting:
             p = np.array([self._waiting[names[i]].p for i in of_waiting])
-            rows = self._read(given[of_waiting], p, function, self.class_names, moved=self.columns_moved)
+            names_of_classes = (self.class_names, self.whole_names)
+            rows = self._read(given[of_waiting], p, function, *names_of_classes, moved=self.columns_moved)
             first = first_of_each_id([names[i] for i in of_waiting], rows.labels.tolist(), function)
             matched = [names[of_waiting[place]] for place in first]
             waited = [self._waiting[name] for name in matched]
@@ -310,6 +317,7 @@ class CalibrationMonitor:
         self.columns_moved = either_moved(self.columns_moved, other.columns_moved)
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
         self.class_names = self.class_names or other.class_names
+        self.whole_names = self.whole_names or other.whole_names
         self.positive_label = self.positive_label or other.positive_label
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
@@ -420,6 +428,7 @@ class CalibrationMonitor:
             enough_labels=self.enough_labels,
             positive_label=self.positive_label,
             columns_moved=self.columns_moved,
+            whole_names=None if self.whole_names is None else list(self.whole_names),
         )
 
     @classmethod
@@ -443,6 +452,7 @@ class CalibrationMonitor:
         made.labels_by_name = state.labels_by_name
         made.positive_label = state.positive_label
         made.columns_moved = state.columns_moved
+        made.whole_names = None if state.whole_names is None else tuple(state.whole_names)
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -499,6 +509,12 @@ class CalibrationMonitor:
             return
         waiting = Counter(entry.key for entry in self._waiting.values() if entry.counts)
         self._history.add(parts, waiting, self.enough_labels, self.alpha)
+
+    def _know_whole_names(self, columns: tuple[Any, ...] | None) -> None:
+        """Keep what the columns of a batch are called, in the order of the classes, where they have names."""
+        whole = tuple(str(name) for name in columns or ())
+        if whole and self.class_names not in (None, whole):
+            self.whole_names = whole
 
     def _wait(
         self,

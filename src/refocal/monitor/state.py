@@ -38,6 +38,8 @@ class MonitorState:
     """What the positive class of two is called, where the other one has no name yet."""
     columns_moved: bool | None = None
     """See `CalibrationMonitor.columns_moved`; older states do not tell."""
+    whole_names: list[str] | None = None
+    """The names of the columns with the beginning that they share."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""
@@ -57,6 +59,9 @@ class MonitorState:
         names = state.class_names
         if names is not None and not len(names) == len(set(names)) == state.n_classes:
             raise FormatError("'class_names' must be as many different ones as 'n_classes'.")
+        whole = state.whole_names
+        if whole is not None and (names is None or not len(whole) == len(set(whole)) == len(names)):
+            raise FormatError("'whole_names' must be as many different ones as 'class_names'.")
         if any(count < 0 for count in state.merged.values()):
             raise FormatError("'merged' must have counts of rows, of 0 or more.")
         if not state.id and state.history.n_rows > 0:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import class_axes
 from refocal._files import replace_atomically
-from refocal._validation import check_integer, check_option, whole_numbers
+from refocal._validation import check_integer, check_option, check_seed, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
@@ -161,7 +161,7 @@ class _Rows:
 
     def __init__(self, most: int | None, seed: int, device: torch.device | str, file: BinaryIO | None) -> None:
         self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
-        self.random = np.random.default_rng(check_integer(seed, "seed", "collect_logits", least=0))
+        self.random = np.random.default_rng(check_seed(seed, "collect_logits"))
         self.device = device
         self.file = file
         self.parts: list[_Part] = []

@@ -29,6 +29,7 @@ from refocal._validation import (
     SUM_TOLERANCE,
     check_option,
     not_finite,
+    without_rounding_of_sums,
 )
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order, without_beginnings
@@ -71,6 +72,8 @@ class RawRows(NamedTuple):
     """The names of the columns of a data frame."""
     is_moved: bool = False
     """Whether the file has the columns in another order than the first of its data set, so that numbers say nothing."""
+    is_bfloat16: bool = False
+    """Whether the scores were given in bfloat16, in which probabilities sum to 1 less precisely."""
 
 
 @dataclass(frozen=True)
@@ -407,6 +410,8 @@ class RowReader:
         if self.renormalise:
             sums = values.sum(axis=1, keepdims=True, dtype=np.float64)
             values = np.divide(values, sums, out=np.full(values.shape, np.nan), where=sums > 0)
+        elif raw.is_bfloat16 and self.input == "probabilities":
+            values = without_rounding_of_sums(values)
         return values
 
     def _order_of_block(self, raw: RawRows) -> Indices | None:

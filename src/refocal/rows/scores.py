@@ -127,9 +127,8 @@ def bad_rows(values: NDArray[Any], kind: str) -> Flags:
         values = values.astype(np.float32)
     if kind != "probabilities":
         return np.asarray(~np.isfinite(values.max(axis=1)))
-    rounding = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0
     deviation = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
-    is_good = (values.min(axis=1) >= -NEGATIVE_TOLERANCE) & (deviation <= max(SUM_TOLERANCE, rounding))
+    is_good = (values.min(axis=1) >= -NEGATIVE_TOLERANCE) & (deviation <= SUM_TOLERANCE)
     return np.asarray(~is_good)
 
 

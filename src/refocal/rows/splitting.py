@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices
 from refocal._groups import columns_of_table, names_of_column
-from refocal._validation import check_number
+from refocal._validation import check_number, check_seed
 from refocal.errors import DataError, FitWarning, ParameterError, warn
 from refocal.rows.predictions import CheckedRows
 
@@ -46,6 +46,7 @@ def split(
         expected = "Predictions, as Predictions.from_logits or refocal.io.read makes them"
         raise ParameterError("predictions", "split", expected=expected, got=type(predictions).__name__)
     check_number(fraction, "fraction", "split", above=0.0, below=1.0)
+    check_seed(seed, "split")
     if time is not None:
         how = "by time"
         is_first = _earlier(time, len(predictions), fraction)

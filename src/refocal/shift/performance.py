@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Matrix, Vector
-from refocal._validation import check_number
+from refocal._validation import check_number, check_seed
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import named_classes
 from refocal.decide.costs import check_costs
@@ -90,6 +90,7 @@ def estimate_performance(
     True
     """
     check_number(level, "level", "estimate_performance", above=0.0, below=1.0)
+    check_seed(seed, "estimate_performance")
     log_p = log_probabilities(calibrator, rows, "estimate_performance")
     n_fit = rows_of_fit(calibrator)
     weight = weight_of_unlabelled(rows, "estimate_performance")

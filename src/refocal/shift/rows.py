@@ -90,6 +90,25 @@ def rows_of_fit(calibrator: Calibrator) -> float:
     return float(n_updated or report.get("n_effective", 0.0) or report.get("n_samples", 0) or without_rows)
 
 
+def without_weights_of_fit(calibrator: Calibrator, rows: Predictions) -> str:
+    """A sentence on labelled rows without weights where those of the fit had some; empty otherwise.
+
+    A fit in blocks does not tell. Weights that are all the same change nothing.
+
+    >>> from refocal import TemperatureScaling
+    >>> logits, labels = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    >>> weighted = TemperatureScaling().fit(logits, labels, 1.0 + labels)
+    >>> without_weights_of_fit(weighted, Predictions.from_logits(logits, labels)).split(":")[0]
+    'the calibrator was fitted with weights, and these rows have none'
+    """
+    report = calibrator.fit_report_
+    rounding = 1e-5  # of the number in the report
+    is_weighted = 0.0 < report.get("n_effective", 0.0) < (1.0 - rounding) * report.get("n_samples", 0)
+    if rows.weight is not None or not is_weighted:
+        return ""
+    return "the calibrator was fitted with weights, and these rows have none: shares are those of the rows as they are."
+
+
 def check_plain(calibrator: Calibrator, function: str) -> None:
     """Refuse calibrators whose probabilities are not those of one chain for all rows."""
     has_chain = isinstance(getattr(calibrator, "chain_", None), Chain)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Matrix, Vector, to_numpy
-from refocal._validation import check_number
+from refocal._validation import check_number, check_seed
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
@@ -35,7 +35,14 @@ from refocal.shift.likelihood import (
     share_evidence,
 )
 from refocal.shift.performance import Belief, Performance, excess_of_slope, performance_of, table_of_costs
-from refocal.shift.rows import check_changeable, followed_by, log_probabilities, rows_of_fit, weight_of_unlabelled
+from refocal.shift.rows import (
+    check_changeable,
+    followed_by,
+    log_probabilities,
+    rows_of_fit,
+    weight_of_unlabelled,
+    without_weights_of_fit,
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ def adapt(
     shares : sequence, mapping or Series, optional
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional
-        Labelled rows of the fit, or others of that time. With them it is tested whether label shift fits.
+        Labelled rows of the fit, with its weights, or others of that time. With them it is tested whether label shift
+        fits.
     shares_of_fit : sequence, mapping or Series, optional
         The shares that the probabilities stand for, their mean over the rows of the fit; by default those of
         `fit_rows`, or what the calibrator knows.
@@ -137,6 +145,7 @@ def adapt(
     function = f"{type(calibrator).__name__}.adapt"
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
+    check_seed(seed, function)
     known = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     request = _Request(function, table_of_costs(costs, calibrator, function), level, seed)
     if shares is not None:
@@ -375,6 +384,8 @@ def _shares_of_fit(calibrator: Calibrator, fit_rows: Any, given: Any, function: 
         if not isinstance(fit_rows, Predictions):
             expected = "Predictions, with their labels"
             raise ParameterError("fit_rows", function, expected=expected, got=type(fit_rows).__name__)
+        if problem := without_weights_of_fit(calibrator, fit_rows):
+            warn(InputWarning(f"'fit_rows': {problem}", function=function))
         weight = effective_weight(fit_rows.weight, len(fit_rows))
         n_rows = float(weight.sum())
         sums = weight @ np.exp(log_probabilities(calibrator, fit_rows, function))

@@ -25,7 +25,6 @@ from refocal.rows.class_names import (
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
-    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
@@ -254,11 +253,13 @@ def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -
     if reader.positive_label is None:
         return rows
     rule = reader.rule
-    first = reader.first_label or 0
-    # Labels that are not known yet are taken for the numbers of the columns where the positive one is such a number,
-    # and else for it alone.
-    is_number = LabelMap(2, None, first).column(reader.positive_label) >= 0
-    distinct = [] if rule.names else [first, first + 1] if is_number else [reader.positive_label]
+    by_number = rule.by_number()
+    distinct: list[Any] = []
+    # Labels of columns without names are not known yet. If the positive one is a column number, they are expected to
+    # be column numbers; otherwise only the positive one is known.
+    if not rule.names:
+        is_number = by_number.column(reader.positive_label) >= 0
+        distinct = [*by_number.counted()] if is_number else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     if rule.names is not None:
         # Columns called 0 and 1, which are now in this order, have no names but these.

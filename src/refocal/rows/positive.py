@@ -84,7 +84,7 @@ def _positive_of_named(
 ) -> PositiveOrder:
     """Columns with names: the positive label is one of them, or a column number where labels are."""
     label_map = rule.decide(distinct)
-    column = LabelMap(2, rule.columns_by_name()).column(positive)
+    column = rule.by_name().column(positive)
     if column < 0 and label_map.columns is None:
         column = label_map.column(positive)
     if column < 0:
@@ -108,7 +108,7 @@ def _positive_of_unnamed(
         wanted = str(bool(wanted))
     if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
         wanted = BOOLEAN_NUMBERS[wanted]
-    by_number = LabelMap(2, None, rule.first_label or 0)
+    by_number = rule.by_number()
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0

@@ -36,7 +36,6 @@ from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    in_sorted_order,
     missing_label,
     raw_labels,
     sorted_classes,
@@ -160,36 +159,39 @@ class RowReader:
         return all(isinstance(number, int) for number in number_keys(self.class_names))
 
     def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
-        """The reader that knows how labels of which these are the distinct ones are read."""
-        rule = self.rule
+        """The reader that knows how labels are read; `distinct` are the distinct labels of all rows."""
         labels = [label for label in distinct if label_key(label) not in self.ignore_index]
         if self.skip_bad_rows:
             labels = self._without_bad(labels)
         if self.positive_label is not None:
-            label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
-            order = np.array([1, 0]) if swaps and not has_one_column else None
-            classes = self._typed(names, label_map, labels, order)
-            if names is not None and order is not None:
-                names = (names[1], names[0])
-            source = replace(self.source, swapped=order is not None)
-            if has_one_column:
-                self.check_one_column(names)
-            return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
+            return self._with_positive(labels, has_one_column)
+        rule = self.rule
         by_whole_name = rule.by_whole_name(labels)
         if by_whole_name is not None:
             classes = self.whole_names if self.types_classes else self.classes
             return replace(self, label_map=by_whole_name, classes=classes)
         if rule.names_by_labels(labels):
-            sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
-            columns = {label_key(label): i for i, label in enumerate(sorted_names)}
-            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
+            classes = sorted_classes(labels, rule).tolist()
+            return replace(self, label_map=LabelMap.of_names(classes), classes=tuple(classes))
         if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
-            label_map = LabelMap(self.n_classes, None, self.first_label or 0)
+            label_map = rule.by_number()
             labels = [label for label in labels if label_map.column(label) >= 0]
         else:
             label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
+
+    def _with_positive(self, labels: Collection[Any], has_one_column: bool) -> Self:
+        """The reader of two classes whose columns are swapped where the positive label is that of the first."""
+        label_map, names, swaps = order_with_positive(self.positive_label, self.rule, labels, has_one_column)
+        order = np.array([1, 0]) if swaps and not has_one_column else None
+        classes = self._typed(names, label_map, labels, order)
+        if names is not None and order is not None:
+            names = (names[1], names[0])
+        if has_one_column:
+            self.check_one_column(names)
+        source = replace(self.source, swapped=order is not None)
+        return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
 
     def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
         """Distinct labels without those of rows that will be left out.
@@ -198,8 +200,8 @@ class RowReader:
         unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
         """
         rule = self.rule
-        by_name = LabelMap(self.n_classes, rule.columns_by_name())
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        by_name = rule.by_name()
+        by_number = rule.by_number()
         usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
         known = [label for label in distinct if label_key(label) is not None]
         if not rule.names_by_labels(known):
@@ -274,10 +276,8 @@ class RowReader:
         """The positive label that a caller states for one number per row is the positive class of the calibrator."""
         if self.positive_label is None:
             return
-        column = LabelMap(2, LabelRule(2, classes, function=self.function).columns_by_name()).column(
-            self.positive_label
-        )
-        if column == 0:
+        rule = LabelRule(2, classes, function=self.function)
+        if rule.by_name().column(self.positive_label) == 0:
             expected = f"{classes[1]!r} or left out: one number per row is about the positive class of the calibrator"
             got = f"{self.positive_label!r}, as if it were about the other class"
             raise ParameterError("positive_label", self.function, expected=expected, got=got)
@@ -442,23 +442,22 @@ class RowReader:
 
         A block that has a name is read by name, and one whose labels are no names has column numbers.
         """
-        first = self.first_label or 0
-        by_number = LabelMap(self.n_classes, None, first)
         label_map = self.label_map
         rule = self.rule
+        by_number = rule.by_number()
         if label_map is None and rule.names is None:
             label_map = by_number
             if self.whole_names and raw.labels.dtype.kind in "UTO":
-                by_whole_name = LabelMap(self.n_classes, rule.columns_by_name())
+                by_whole_name = rule.by_name()
                 label_map = by_whole_name if (by_whole_name.numbers(raw.labels) >= 0).any() else by_number
         if label_map is None:
-            by_name = LabelMap(self.n_classes, rule.columns_by_name())
+            by_name = rule.by_name()
             is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()
             has_name = (by_name.numbers(raw.labels) >= 0).any()
             label_map = by_name if has_name and not is_counted else by_number
         is_moved = raw.is_moved or self._order_of_block(raw) is not None
         # Numbers are names too where the columns are called by their own.
-        are_names = [label_key(name) for name in rule.names or ()] == [*range(first, first + self.n_classes)]
+        are_names = [label_key(name) for name in rule.names or ()] == [*by_number.counted()]
         if is_moved and rule.names is not None and label_map.columns is None and not are_names:
             raise moved_error(raw.where, self.function)
         return label_map
@@ -530,7 +529,7 @@ def _can_name_columns(distinct: Collection[Any], rule: LabelRule) -> bool:
     (True, False)
     """
     try:
-        sorted_classes(in_sorted_order(distinct), None, rule)
+        sorted_classes(distinct, rule)
     except LabelError:
         return False
     return True

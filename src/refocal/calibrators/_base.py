@@ -27,7 +27,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
-from refocal._groups import Groups, as_groups
+from refocal._groups import Groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._arguments import (
@@ -241,10 +241,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = "probabilities" if self.input == "probabilities" else "logits"
         checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
         if groups is not None:
-            n_given = len(checked) if rows.kept is None else len(rows.kept)
-            columns = as_groups(groups, n_given, function)
-            some = slice(None) if rows.kept is None else rows.kept
-            checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+            checked = replace(checked, groups=rows.groups_of(groups, function))
         return self._block(checked, function)
 
     def _check_kind(self, given: str, function: str) -> None:

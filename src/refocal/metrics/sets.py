@@ -15,7 +15,7 @@ from refocal.metrics.inputs import check_clusters, check_level, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import check_same_order, names_of_columns
+from refocal.rows.gate import Arguments, check_same_order, names_of_columns
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -107,8 +107,16 @@ def set_coverage(
         known = tuple(known[i] for i in order)
         columns = tuple(columns[i] for i in order)
         given_table = given_table[..., order]
-    options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
-    rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
+    rows, _ = read(
+        y_true,
+        given_table,
+        sample_weight,
+        Arguments("sets", "y_true"),
+        function,
+        ignore_index,
+        class_names=None if names is None else columns,
+        clusters=clusters,
+    )
     check_clusters(rows.clusters, function)
     labels = rows.labels
     weight = rows.weight

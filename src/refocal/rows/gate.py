@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_axes, in_library_of, namespace, to_numpy
-from refocal._clusters import as_clusters
-from refocal._groups import as_groups
+from refocal._clusters import Clusters, as_clusters
+from refocal._groups import Groups, as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import (
@@ -83,21 +83,19 @@ def read_rows(
         rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
     )
     n_classes = int(scores.shape[-1])
+    own_names, own_whole_names = names_of_columns(rows.column_names)
     if class_names is None:
-        class_names, own_whole_names = names_of_columns(rows.column_names)
-        whole_names = whole_names or own_whole_names
+        class_names = own_names
     else:
         class_names = names_in_order(class_names, function)
         check_same_order(class_names, rows.column_names, function)
-        own, own_whole_names = names_of_columns(rows.column_names)
-        are_own = own is not None and list(map(label_key, own)) == list(map(label_key, class_names))
-        given = own_whole_names if are_own else tuple(str(name) for name in class_names)
-        whole_names = whole_names or given
-    class_names = check_class_names(class_names, n_classes, function)
+        are_own = own_names is not None and list(map(label_key, own_names)) == list(map(label_key, class_names))
+        if not are_own:
+            own_whole_names = tuple(str(name) for name in class_names)
     rule = LabelRule(
         n_classes,
-        None if class_names is None else tuple(class_names),
-        whole_names,
+        check_class_names(class_names, n_classes, function),
+        whole_names or own_whole_names,
         first_label,
         argument=names.labels,
         function=function,
@@ -108,14 +106,11 @@ def read_rows(
         check_series(values, checked.class_names, names.values, function)
     if positive_label is None:
         checked = in_order_of_numbers(checked)
-    n_given = len(checked) if rows.kept is None else len(rows.kept)
-    some = slice(None) if rows.kept is None else rows.kept
     if groups is not None and len(groups) > 0:
-        columns = as_groups(groups, n_given, function)
-        checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+        checked = replace(checked, groups=rows.groups_of(groups, function))
     if clusters is not None:
-        numbers, name, cluster_names = as_clusters(clusters, n_given, function)
-        checked = replace(checked, clusters=numbers[some], cluster_name=name, cluster_names=cluster_names)
+        numbers, name, cluster_names = rows.clusters_of(clusters, function)
+        checked = replace(checked, clusters=numbers, cluster_name=name, cluster_names=cluster_names)
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
@@ -287,6 +282,21 @@ class Aligned(NamedTuple):
     def row_numbers(self) -> NDArray[np.int64] | None:
         """The numbers of these rows among those given; None if all are here."""
         return None if self.kept is None else np.flatnonzero(self.kept)
+
+    @property
+    def n_given(self) -> int:
+        """The number of rows that were given."""
+        return len(self.labels.values) if self.kept is None else len(self.kept)
+
+    def groups_of(self, groups: Any, function: str) -> Groups:
+        """The groups of these rows; the argument has those of all rows that were given."""
+        columns = as_groups(groups, self.n_given, function)
+        return columns if self.kept is None else {name: column[self.kept] for name, column in columns.items()}
+
+    def clusters_of(self, clusters: Any, function: str) -> Clusters:
+        """The clusters of these rows; the argument has those of all rows that were given."""
+        of_given = as_clusters(clusters, self.n_given, function)
+        return of_given if self.kept is None else of_given._replace(numbers=of_given.numbers[self.kept])
 
 
 def has_class_axis(scores: Any, labels: Any) -> bool:

@@ -22,7 +22,7 @@ from refocal.errors import FormatError, ParameterError, Remedy
 from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.keys import label_key, order_of_numbers
+from refocal.rows.keys import LabelKey, label_key, order_of_numbers
 
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
@@ -409,37 +409,39 @@ def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str])
 def _called_by_labels(
     contents: Contents, query: Query, candidates: Sequence[str], labels: str | None
 ) -> list[str] | None:
-    """The columns that labels are called by, and columns called by whole numbers beside such; or all that they count.
+    """The columns whose names the first labels are, with or without a beginning that the columns share.
 
-    Other columns are no classes if they hold text or whole numbers, as ids and ages do. Those that could be a class
-    that does not occur among the first labels are not left out silently: their sums tell, or the caller must.
+    Else columns called by whole numbers, or all columns if the labels count them.
     """
     cells = contents.first_cells([*candidates, *([labels] if labels else [])])
     keys = {label_key(name): name for name in candidates}
-    whole = [name for key, name in keys.items() if isinstance(key, int)]
+    numbered = {key: name for key, name in keys.items() if isinstance(key, int)}
     given = _first_labels(cells, query, labels)
     truths = {0: "False", 1: "True"}
     if given <= truths.keys() and keys.keys() >= {*truths.values()}:
         given = {truths[number] for number in given}
     if given and given <= keys.keys():
-        numbers = {label_key(name) for name in whole}
-        called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
+        # If some labels are whole numbers, all columns called by whole numbers are classes.
+        named = given | numbered.keys() if given & numbered.keys() else given
+        called = [name for key, name in keys.items() if key in named]
         return _without_strangers(contents, query, candidates, called, cells)
-    fitting = []
-    for columns in _by_beginning(candidates).values():
-        start = shared_beginning(columns)
-        spelt = {label_key(name) for column in columns for name in (column, column[start:])}
-        if given and given <= spelt:
-            fitting.append(columns)
+    with_beginning = [*_by_beginning(candidates).values()] if given else []
+    fitting = [columns for columns in with_beginning if given <= _spellings(columns)]
     if fitting:
         return _only(contents, query, fitting)
-    if len(whole) > 1:
-        return whole
+    if len(numbered) > 1:
+        return [*numbered.values()]
     # Labels that count all columns from 0 or 1: no column is left over that could be something else. Labels of two
     # kinds count any two columns, also a score and an age; these have to be named.
     counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
     are_all_counted = len(candidates) > 2 and given in counted
     return list(candidates) if are_all_counted and _are_alike(candidates, cells) else None
+
+
+def _spellings(columns: Sequence[str]) -> set[LabelKey]:
+    """What labels may call these columns: their names, and these without the beginning that all share."""
+    start = shared_beginning(columns)
+    return {label_key(name) for column in columns for name in (column, column[start:])}
 
 
 def _are_alike(columns: Sequence[str], cells: Mapping[str, NDArray[Any]]) -> bool:
@@ -468,7 +470,11 @@ def _without_strangers(
     called: list[str],
     cells: Mapping[str, NDArray[Any]],
 ) -> list[str] | None:
-    """The columns that labels are called by, if no other one could be a class that does not occur among them."""
+    """The columns that labels are called by, if no other one could be a class that the first labels do not have.
+
+    A column of text or whole numbers, such as an id or an age, is no class. Others are not left out silently: either
+    the sums of the rows tell, or the caller must.
+    """
     are_whole = all(not could_be_scores(name, cells[name]) for name in called)
     others = [name for name in candidates if name not in called]
     doubtful = [name for name in others if could_be_scores(name, cells[name], are_whole)]

@@ -53,7 +53,7 @@ from refocal.rows.gate import Arguments, aligned, resolve_for_fit
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
 from refocal.rows.positive import check_series
-from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
+from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores, stored_kind
 
 if TYPE_CHECKING:
     import torch
@@ -238,8 +238,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
         if rows.scores.ndim == 1:
             check_series(X, resolved.classes.tolist(), "X", function)
-        kind = "probabilities" if self.input == "probabilities" else "logits"
-        checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
+        checked = Predictions(
+            scores, resolved.numbers, stored_kind(self.input), rows.weight, given_classes=resolved.classes
+        )
         if groups is not None:
             checked = replace(checked, groups=rows.groups_of(groups, function))
         return self._block(checked, function)

@@ -23,6 +23,7 @@ from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
 from refocal.rows.keys import LabelKey, label_key, order_of_numbers
+from refocal.rows.scores import stored_kind
 
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
@@ -236,8 +237,7 @@ def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
         kind = None  # of classes called p and prob the names say nothing
     if query.input is None:
         return kind or "logits"
-    stated = "probabilities" if query.input == "probabilities" else "logits"
-    if kind not in (None, stated) and query.values is None:
+    if kind not in (None, stored_kind(query.input)) and query.values is None:
         raise _of_other_kind(contents, query.input, columns[0])
     return query.input
 
@@ -342,7 +342,7 @@ def _one_column(contents: Contents, query: Query, candidates: Sequence[str], lab
         given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
         if given and given <= {label_key(name) for name in candidates}:
             return None
-    stated = query.input and ("probabilities" if query.input == "probabilities" else "logits")
+    stated = None if query.input is None else stored_kind(query.input)
     ones = [name for name in candidates if name.lower() in ONE_COLUMN]
     fitting = [name for name in ones if stated in (None, _said(name))]
     if len(fitting) > 1:
@@ -371,8 +371,7 @@ def _of_calibrator(contents: Contents, query: Query, candidates: Sequence[str]) 
 def _only(contents: Contents, query: Query, fitting: list[list[str]]) -> list[str] | None:
     """The one set of columns that fits; of several, such as those of two models, those of the kind that was stated."""
     if len(fitting) > 1 and query.input is not None:
-        stated = "probabilities" if query.input == "probabilities" else "logits"
-        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stated)]
+        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stored_kind(query.input))]
     if len(fitting) > 1:
         raise _which(contents, [name for columns in fitting for name in columns])
     return fitting[0] if fitting else None
@@ -395,8 +394,7 @@ def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str])
     groups = _by_beginning(candidates)
     plain = [name for name in groups if name.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
     if query.input is not None and len(plain) > 1:
-        stated = "probabilities" if query.input == "probabilities" else "logits"
-        plain = [name for name in plain if _said(name) == stated]
+        plain = [name for name in plain if _said(name) == stored_kind(query.input)]
     plain = plain or [name for name in groups if name.lower() in say_scores]
     if len(plain) > 1:
         raise _which(contents, [name for beginning in plain for name in groups[beginning]])

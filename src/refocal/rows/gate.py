@@ -39,7 +39,7 @@ from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
-from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
+from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores, stored_kind
 
 
 class Arguments(NamedTuple):
@@ -101,7 +101,7 @@ def read_rows(
         function=function,
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
-    checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    checked = replace(checked, input=stored_kind(kind))
     if has_one_column:
         check_series(values, checked.class_names, names.values, function)
     if positive_label is None:

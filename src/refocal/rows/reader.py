@@ -44,7 +44,7 @@ from refocal.rows.labels import (
 from refocal.rows.marks import are_marks
 from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
-from refocal.rows.scores import bad_rows
+from refocal.rows.scores import bad_rows, stored_kind
 
 
 class RawRows(NamedTuple):
@@ -355,7 +355,7 @@ class RowReader:
         read = Predictions(
             values,
             numbers[some],
-            "probabilities" if self.input == "probabilities" else "logits",
+            stored_kind(self.input),
             None if weight is None else weight[some],
             groups={name: column[some] for name, column in groups.items()},
             clusters=None if clusters is None else clusters.numbers[some],

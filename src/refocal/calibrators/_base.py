@@ -246,7 +246,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._block(checked, function)
 
     def _check_kind(self, given: str, function: str) -> None:
-        """Rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
+        """Refuse rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
         if (given == "probabilities") != (self.input == "probabilities"):
             expected = f"rows of {self.input}, as this calibrator takes"
             raise DataError("X", function, expected=expected, got=f"rows of {given}")
@@ -308,7 +308,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
-        """The exponentials of `predict_log_proba` where that is all there is; written into `out`, if given."""
+        """The probabilities of a calibrator that computes their logarithms only; written into `out`, if given."""
         if out is not None:
             check_out(out, X, f"{type(self).__name__}.predict_proba")
         log_p = self.predict_log_proba(X, **options)
@@ -491,10 +491,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return rows.values
 
     def _check_names(self, X: Any, function: str) -> None:
-        """Columns of a data frame, of Dask too, are those of the fit, in their order, as in scikit-learn.
+        """Refuse a data frame, of Dask too, without the columns of the fit in their order, as scikit-learn does.
 
-        After a fit on an array, those that are called as the classes, also by numbers, are in the order of these. A
-        Series of one number per row is not called by the class that it is not about.
+        After a fit on an array, columns that are called by the classes or their numbers must be in the order of the
+        classes. A Series of one number per row must not be called by the first of two classes.
         """
         check_series(X, named_classes(self) or self.classes_.tolist(), "X", function)
         frame = _frame_of_names(X)
@@ -503,7 +503,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, frame, reset=False)  # warns of names after a fit without
 
     def _check_order(self, frame: Any, function: str) -> None:
-        """Columns that are called as the classes are in the order of these; True and False are 1 and 0."""
+        """Refuse columns that are called by the classes, but in another order; True and False are 1 and 0."""
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
@@ -587,9 +587,9 @@ def _of_chunk(calibrator: Calibrator, method: Callable[[Any], Array], chunk: NDA
 
 
 def _frame_of_names(X: Any, *others: Any) -> Any:
-    """What scikit-learn reads the names of columns from: of a DataFrame of Dask its empty counterpart.
+    """What scikit-learn reads the names of columns from: `X`, or the empty counterpart of a DataFrame of Dask.
 
-    `others` are names of columns that hold no scores, among other things.
+    Those of `others` that are text are the names of columns without scores.
     """
     if not (is_dask(X) and hasattr(X, "_meta") and hasattr(X, "columns")):
         return X

@@ -133,9 +133,9 @@ class ChunkPredictor:
 
 
 def _placeholder(values: Any, bad: Any, reader: RowReader) -> Any:
-    """What stands in for bad rows until their predictions are removed again: a good row, or else any.
+    """The scores that replace those of bad rows until their predictions are removed: a good row, if there is one.
 
-    Rows that all look like probabilities are no logits; whether they do must not depend on what is put in.
+    A warning says if all logits look like probabilities; it must not depend on these scores.
     """
     if not bad.all():
         return values[np.argmin(bad)]
@@ -354,7 +354,7 @@ def open_application(
 def _jobs(
     predict: ChunkPredictor, parts: Sequence[Part], named: tuple[str | None, str | None], targets: Sequence[Path]
 ) -> list[Job]:
-    """Each part with the file that it is written to and what this is made from, of which the columns are `named`."""
+    """Each part with its file and a text of all that the file is made from; `named` are the columns asked for."""
     columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
     options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
@@ -503,14 +503,14 @@ def _further_columns(
 
 
 def _are_mixed(calibrator: Calibrator) -> bool:
-    """Whether some classes are words and others numbers: labels are then words, whichever of them a block has."""
+    """Whether some classes are words and others numbers: labels are then written as words in every block."""
     if isinstance(calibrator, MultiLabelCalibration):  # whose labels are ones and zeros
         return False
     return len({type(key) for key in number_keys(called_classes(calibrator))}) > 1
 
 
 def _whole_numbers(labels: Any) -> Any:
-    """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
+    """Labels as integers if all are whole numbers, however they are stored; some may be missing."""
     cells = plain(labels)
     if cells.dtype.kind == "O" and any(isinstance(cell, (list, dict, np.ndarray)) for cell in cells):
         return labels  # several in a cell

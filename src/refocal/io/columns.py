@@ -82,7 +82,7 @@ class Query:
     n_classes: int | None = None
     """The number of classes, where a calibrator knows it."""
     marks: tuple[int, ...] = ()
-    """Labels of rows that have none, which are no names of columns."""
+    """Labels that mark rows without one; they are not the names of columns."""
     only_labels: bool = False
     """Whether a file has labels and no scores."""
     bad: list[str] | None = None
@@ -100,7 +100,7 @@ class Query:
             raise ParameterError("values", self.function, expected=expected, got=repr(self.values))
 
     def with_clusters(self, name: str | None) -> Query:
-        """The same with a column of clusters, which is read as those of groups are."""
+        """The query with a column of clusters, which is read like a column of groups."""
         if name is None:
             return self
         is_group = name in self.groups
@@ -334,9 +334,10 @@ def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> li
 
 
 def _one_column(contents: Contents, query: Query, candidates: Sequence[str], labels: str | None) -> str | None:
-    """The column of the positive class of two, by its name; none where it is a class of one letter among others.
+    """The single column of the positive class of two, such as p; None where its name is rather that of a class.
 
-    Such classes are what labels are called by: beside labels 0 and 1 a column w or n is no class, and p is.
+    A column p among columns of one letter each is the class p if the labels are such letters. Beside labels 0 and 1 it
+    holds probabilities, and columns such as w and n are no classes.
     """
     if len(candidates) > 1 and all(len(name) == 1 for name in candidates):
         given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
@@ -369,7 +370,7 @@ def _of_calibrator(contents: Contents, query: Query, candidates: Sequence[str]) 
 
 
 def _only(contents: Contents, query: Query, fitting: list[list[str]]) -> list[str] | None:
-    """The one set of columns that fits; of several, such as those of two models, those of the kind that was stated."""
+    """The one set of columns that fits; of several sets, such as those of two models, the one of the stated kind."""
     if len(fitting) > 1 and query.input is not None:
         fitting = [columns for columns in fitting if _said(columns[0]) in (None, stored_kind(query.input))]
     if len(fitting) > 1:

@@ -296,7 +296,7 @@ def _label_rule(
 
 
 def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:
-    """Clusters of one axis; those of the shape of labels with several, such as pixels, become one."""
+    """Clusters as one axis: those of the shape of labels with several axes, such as pixels, are flattened."""
     is_array = len(shape) > 1 and np.shape(clusters) == shape
     return np.reshape(np.asarray(clusters), -1) if is_array else clusters
 

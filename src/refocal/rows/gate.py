@@ -119,9 +119,9 @@ def read_rows(
 def check_same_order(
     class_names: Sequence[Any], columns: Sequence[Any] | None, function: str, argument: str = "class_names"
 ) -> None:
-    """Names that a caller gives to columns that have some are not those of the columns in another order.
+    """Refuse given names that are those of the columns in another order.
 
-    What either share at the beginning is no part of them, and columns may be called by their numbers.
+    A beginning that all names share does not count, and columns may be called by their numbers.
     """
     if columns is None:
         return
@@ -134,9 +134,10 @@ def check_same_order(
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:
-    """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
+    """The rows with columns called 0 … C-1, or False and True, put in this order; other columns stay as they are.
 
-    Numbers are then no names any more, but classes where labels are text or truths; False and True are both.
+    Such numbers then cease to be names: they are classes only where labels are text or booleans. False and True stay
+    names.
     """
     order = order_of_numbers(rows.class_names)
     if rows.binary or order is None:
@@ -160,7 +161,7 @@ def in_column_order(values: Any) -> Any:
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
-    """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
+    """Checked scores with their labels as column numbers; a positive class that is given becomes the second column."""
     if positive_label is None:
         names = None if rule.names is None else tuple(str(name) for name in rule.names)
         resolved = resolve(rows.labels, rule)
@@ -195,10 +196,10 @@ def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] |
 
 
 def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
-    """Raw rows of a file or a data set, all of them in memory, as their reader understands them.
+    """Checked rows of a file or a data set that fits into memory, read as its `RowReader` says.
 
-    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has. Of
-    columns without names the classes are their numbers, however a file stores its labels.
+    Rows without labels get the label 0, and their columns stay in their order unless a positive label is given.
+    Columns without names are called by their numbers, however the file stores its labels.
     """
     groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
@@ -244,7 +245,7 @@ def _with_checked_column(rows: Predictions, reader: RowReader) -> Predictions:
 
 
 def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -> Predictions:
-    """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
+    """Rows without labels, with the positive class of two as the second column; it may give names to the columns."""
     if reader.positive_label is None:
         return rows
     rule = reader.rule
@@ -317,11 +318,12 @@ def aligned(
     several_axes: bool = False,
     label_each: bool = False,
 ) -> Aligned:
-    """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
+    """Scores, labels and weights as rows of samples, pixels or tokens, without rows that do not count.
 
-    Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row. Probabilities
-    of the shape of their labels are of one axis too, unless `label_each` says that each is that of class 1 of a row.
+    Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says that
+    they are there already. Log-odds must have one axis, unless `several_axes` says that each number is a row.
+    Probabilities of the shape of their labels must have one axis too, unless `label_each` says that each of them is the
+    probability of class 1 of a row of its own.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
@@ -398,7 +400,7 @@ def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, n
 def rows_that_count(
     raw: RawLabels, weights: Vector | None, ignore_index: IgnoreIndex, names: Arguments, function: str
 ) -> Flags | None:
-    """Which rows have a say: those with a label and a weight above 0; None if all have."""
+    """Which rows count: those with a label and a weight above 0; None if all do."""
     kept = None
     if check_marks(ignore_index, function):
         kept = labelled_rows(raw.values, ignore_index, names.labels, function)
@@ -425,9 +427,10 @@ def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:
 
 
 def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
-    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
+    """One number per class, such as shares, in the order of the classes.
 
-    Others, which have no keys, are returned as they are: they are in the order of the classes.
+    A mapping or a pandas Series is ordered by its keys, which are read as labels are. Anything else has no keys, and is
+    taken to be in this order already.
 
     >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
     [0.7, 0.3]

@@ -246,13 +246,13 @@ class LabelRule:
         return all(by_number.column(label) >= 0 for label in distinct)
 
     def names_by_labels(self, distinct: Iterable[Any]) -> bool:
-        """Whether columns have no names but those that labels give them, in sorted order: see `sorted_classes`."""
+        """Whether labels give names to columns without names, in sorted order: see `sorted_classes`."""
         if not self.sorts or self.names is not None or self.by_whole_name(distinct) is not None:
             return False
         return not self.are_column_numbers(distinct)
 
     def by_whole_name(self, distinct: Iterable[Any]) -> LabelMap | None:
-        """The map of labels that all are whole names of columns that only count, such as class_0; None of others.
+        """The map of labels that are the whole names of columns that only count, such as class_0; None if some are not.
 
         >>> LabelRule(2, whole_names=("class_0", "class_1")).by_whole_name(["class_1"]).column("class_1")
         1
@@ -264,7 +264,7 @@ class LabelRule:
         return None if -1 in columns or not columns else label_map
 
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
-        """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
+        """How labels are read, given the distinct ones; labels that fit both ways or neither are an error."""
         keys = {label_key(label) for label in distinct}
         if None in keys:
             raise missing_label(self.argument, self.function)
@@ -332,7 +332,7 @@ class LabelRule:
         return within
 
     def _numbered_otherwise(self, numbers: Collection[int]) -> int | None:
-        """The first of some column numbers that is another column by the number in its name; None if all fit both."""
+        """The first column number that another column has in its name; None if numbers and names agree."""
         by_count = self._columns_by_count(numbers)
         if not {*numbers} <= by_count.keys():
             return None
@@ -508,9 +508,9 @@ def typed_classes(
 def unless_usual(
     classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap
 ) -> NDArray[Any] | None:
-    """Classes whose type names or numbers of columns do not tell; None where the classes are words, or column numbers.
+    """The classes, or None where the names or the numbers of the columns tell them.
 
-    Columns with names that labels count are known by their names.
+    They do if the classes are words or the usual column numbers, and if labels count columns that have names.
     """
     if rule.names is not None and label_map.columns is None:
         return None

@@ -91,7 +91,7 @@ class RowReader:
     first_label: int | None = None
     positive_label: Any = None
     ignore_index: tuple[int, ...] = ()
-    """Labels of rows that have none, which are left out."""
+    """Labels that mark rows without one, which are left out."""
     sorts: bool = False
     """Whether labels name columns without names in sorted order, as in scikit-learn."""
     skip_bad_rows: bool = False
@@ -194,10 +194,11 @@ class RowReader:
         return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
 
     def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
-        """Distinct labels without those of rows that will be left out.
+        """The distinct labels without those of bad rows, which will be left out.
 
-        Labels that can name columns without names do, as in memory. Where they cannot, column numbers among them stand,
-        unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
+        Labels name columns without names if they can, as in memory. If they cannot, only those that are names or column
+        numbers are kept. Labels that count from 1 are all kept, which makes them an error: as column numbers the last
+        class would be a bad label, and each of the others would be taken for the next class.
         """
         rule = self.rule
         by_name = rule.by_name()
@@ -243,11 +244,11 @@ class RowReader:
         return named if self.types_classes else numbers_of_text(named)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
-        """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
+        """The reader that names the columns by the classes of a calibrator, unless the rows have names of their own.
 
-        Columns are the classes in their order, except that columns of which the classes are consecutive numbers, such
-        as 0 … C-1, are in the order of these. One number per row is about the second class, the positive one; a
-        positive label that says otherwise is an error.
+        Columns are in the order of the classes or, if the classes are consecutive numbers such as 0 … C-1, in the order
+        of the numbers. One number per row is about the second class, the positive one; a positive label that says
+        otherwise is an error.
 
         >>> reader = RowReader(2, "probabilities", has_one_number=True).of_classes(("late", "on time"))
         >>> rows, _ = reader.read(RawRows(np.array([0.9, 0.2]), ["on time", "late"]))
@@ -273,7 +274,7 @@ class RowReader:
         return replace(self, class_names=names, positive_label=positive)
 
     def _check_positive(self, classes: tuple[str, ...]) -> None:
-        """The positive label that a caller states for one number per row is the positive class of the calibrator."""
+        """Refuse a positive label, for one number per row, that is not the positive class of the calibrator."""
         if self.positive_label is None:
             return
         rule = LabelRule(2, classes, function=self.function)
@@ -283,7 +284,7 @@ class RowReader:
             raise ParameterError("positive_label", self.function, expected=expected, got=got)
 
     def check_one_column(self, classes: Sequence[Any] | None) -> None:
-        """The one column of a table is not called by the first of two classes: its numbers are about the second.
+        """Refuse a single column that is called by the first of two classes, since its numbers are about the second.
 
         Without names the classes are 0 and 1, or False and True, or count from `first_label`.
 
@@ -310,9 +311,9 @@ class RowReader:
         return replace(self, class_names=names, classes=classes, order=whole)
 
     def in_order_of_numbers(self) -> Self:
-        """The reader of the same rows with columns called 0 … C-1, or False and True, in this order; else as it is.
+        """The reader with columns called 0 … C-1, or False and True, put in this order; else the reader as it is.
 
-        A positive label that is said has put them in order; one number per row has no columns.
+        A positive label has put the columns in order already, and one number per row has no columns.
         """
         order = order_of_numbers(self.class_names)
         if order is None or self.positive_label is not None or self.has_one_number:
@@ -438,9 +439,9 @@ class RowReader:
         return raw._replace(labels=labels, weight=weight)
 
     def _label_map(self, raw: RawRows) -> LabelMap:
-        """How the labels of these rows are read: as all are, or, where no name could be a column number, by themselves.
+        """How the labels of a block are read: as those of all rows, or by themselves where that is not decided yet.
 
-        A block that has a name is read by name, and one whose labels are no names has column numbers.
+        A block in which some label is a name of a column is read by name, and any other by column numbers.
         """
         label_map = self.label_map
         rule = self.rule

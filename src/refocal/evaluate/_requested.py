@@ -77,9 +77,9 @@ def _with_clusters(test: Any, clusters: Any, function: str) -> Any:
 def _with_groups(
     rows: Predictions | BlockedDataset, groups: Any, function: str
 ) -> tuple[Predictions | BlockedDataset, Groups]:
-    """The rows with the groups that the caller names beside them, and the groups to measure.
+    """The rows with the groups that a caller adds to theirs, and the groups to measure: the added ones, if any.
 
-    A calibrator of groups is applied to those of the rows, whichever are measured.
+    A calibrator of groups is applied to all groups of the rows, also to those that are not measured.
     """
     if isinstance(rows, BlockedDataset):
         return rows, {}

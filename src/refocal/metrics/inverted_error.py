@@ -39,7 +39,7 @@ class ErrorModel(NamedTuple):
     seen: Vector | None = None
     """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
     by_confidence: bool = True
-    """Whether each row is in one cell, of those of similar confidence; otherwise clusters cannot be told apart."""
+    """Whether each row is in one cell, with rows of similar confidence; noise of clusters is computed only then."""
     total_variance: float | None = None
     """The variance of the error to the first order, where rows have a part in several cells."""
     further_scale: Callable[[Vector], Any] | None = None

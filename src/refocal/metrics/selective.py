@@ -298,8 +298,8 @@ def coverage_at_risk(
     """The largest share of rows, the most confident first, whose error rate is at most `risk`; 0 if there is none.
 
     The ends of the interval are the largest shares at which the upper and the lower end of the error rate's interval
-    reach `risk`: from the lower end on, the model keeps the promise in all but (1 - level) / 2 of samples. A share is
-    one of all rows that there could be: that it lies at another confidence in another sample is part of the interval.
+    reach `risk`: at the lower end, the error rate is at most `risk` in all but (1 - level) / 2 of samples. The share is
+    that of the population: the interval allows for its lying at another confidence in each sample.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(5000)

@@ -68,8 +68,8 @@ class LabelledPart(NamedTuple):
     key: Key
     rows: Predictions
     is_measured: bool
-    """Whether the scale of the scores has them, as it has rows that waited. Others enter it with their own period: so
-    the evidence is the same whether periods come in one call or in several."""
+    """Whether the scale of the scores already counts them, as it counts rows that waited. Other rows are counted when
+    their period enters, so that the evidence is the same whether periods come in one call or in several."""
 
 
 @dataclass
@@ -77,8 +77,8 @@ class History:
     """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
 
     most_open: ClassVar[int] = 60
-    """The number of labelled periods that are kept one by one, besides those between them and after them that have no
-    labels yet: however late these come, their periods enter the test."""
+    """The number of labelled periods that are kept one by one. Periods between and after them that have no labels yet
+    are kept too: however late their labels come, they enter the test."""
 
     independent: bool = False
     periods: list[Period] = field(default_factory=list)
@@ -153,11 +153,11 @@ class History:
 
     @property
     def _is_full(self) -> bool:
-        """Whether more periods are kept one by one than is meant."""
+        """Whether more labelled periods are kept one by one than `most_open`."""
         return sum(period.n > 0 for period in self.periods) > self.most_open
 
     def _kept(self, key: Key) -> Period | None:
-        """A period that is kept one by one."""
+        """The period of this name among those that are kept one by one; None if it is not among them."""
         return next((period for period in self.periods if period.first == key), None)
 
     def _put(self, period: Period) -> None:
@@ -281,18 +281,18 @@ class History:
             stream.check()
 
     def _close(self, alpha: float) -> None:
-        """The first of the periods kept one by one is no longer; it enters with the labels that it has."""
+        """Move the first period to the older ones; if it has not entered the test, it enters with the labels it has."""
         period = self.periods[0]
         if not self.independent and not period.has_entered and period.n > 0:
             self._enter(period, period.n, alpha)
         period = self.periods.pop(0)
-        # The sums say where a change began; of further groups there would be ever more.
+        # Only sums of streams of the test are kept, which show where a change began: groups would become ever more.
         sums = {name: pair for name, pair in period.sums.items() if name in self.test.streams}
         self.old = _shortened([*self.old, replace(period, sums=sums, ratios=[])])
 
 
 def _shortened(old: list[Period]) -> list[Period]:
-    """A limited number of entries: the two neighbours with the fewest rows are joined until then."""
+    """At most `most_old` entries: the two neighbours with the fewest rows are joined until no more are left."""
     # The number of entries for older, closed periods.
     most_old = 20
     while len(old) > most_old:

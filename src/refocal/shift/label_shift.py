@@ -6,14 +6,14 @@ compared by the means of Legendre polynomials of u (Neyman's smooth test):
 
     T = Σ_j (mean of φ_j over new rows - weighted mean of φ_j over labelled rows)² / variance of that difference.
 
-Two classes have one score, which other rows move much as other shares do. T is then directed at such rows too: if they
-come from elsewhere, the log-odds z of the labelled rows have about the density exp(θ z), up to a factor, in the new
-ones, and the log-likelihood of that less that of new shares,
+Two classes have only one score, and rows from elsewhere change its distribution much as new shares do. T then has a
+further term: for rows from elsewhere, the density of the log-odds z is about that of the labelled rows times exp(θ z),
+up to a factor, and the log-likelihood of this less that of new shares,
 
     Λ = max_θ N (θ mean z - log mean_labelled exp(θ z)) - Σ log Σ_k p_k π_k/π⁰_k,
 
-is large; 2 max(0, Λ - mean)² / variance is added. And shares are no explanation that have no row of a class left, which
-the calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
+is large; 2 max(0, Λ - mean)² / variance is added. Shares are also refused that leave no rows to a class to which the
+calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
 
 The distribution of T is by a bootstrap: new rows are drawn from the labelled rows with the class shares π, the labelled
 rows with replacement, and the shares are estimated again each time. Both samples are drawn from the same rows, as in

@@ -260,7 +260,7 @@ def read(
     cluster_numbers = None
     if clusters is not None:
         cluster_numbers = rows.clusters_of(_flat(clusters, np.shape(y_true)), function).numbers
-    rule = _label_rule(rows.column_names, class_names, 2 if is_binary else int(scores.shape[1]), arguments, function)
+    rule = label_rule(rows.column_names, class_names, 2 if is_binary else int(scores.shape[1]), arguments, function)
     if is_binary and number_keys(rule.names or ()) == [1, 0]:
         first, second = rule.whole_names
         about = "where there is one number per row, which is about the second class"
@@ -280,7 +280,7 @@ def read(
     return predictions, sum_tolerance(precision, 1 if is_binary else rule.n_classes)
 
 
-def _label_rule(
+def label_rule(
     columns: tuple[Any, ...] | None, class_names: Any, n_classes: int, arguments: Arguments, function: str
 ) -> LabelRule:
     """What decides how labels are read; `class_names` are the argument `classes`, for columns without names."""

@@ -10,12 +10,11 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector, as_array, to_numpy
 from refocal._groups import Groups, as_groups
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.metrics.inputs import check_clusters, check_level, mean, read
+from refocal.errors import DataError, LabelError, ShapeError
+from refocal.metrics.inputs import check_clusters, check_level, label_rule, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
-from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import Arguments, check_same_order, names_of_columns
+from refocal.rows.gate import Arguments
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -92,13 +91,9 @@ def set_coverage(
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     columns = column_names(sets)
-    names, _ = names_of_columns(columns)
-    if classes is not None and names is not None:
-        expected = "left out where the columns of sets have names"
-        raise ParameterError("classes", function, expected=expected, got="classes")
+    arguments = Arguments("sets", "y_true")
+    names = label_rule(columns, classes, given.shape[-1], arguments, function).names
     if classes is not None:
-        check_same_order(classes, columns, function, "classes")
-        names = check_class_names(classes, given.shape[-1], function, "classes")
         columns = tuple(classes)
     known = None if names is None else tuple(str(name) for name in names)
     given_table = given.astype(np.float64)
@@ -111,7 +106,7 @@ def set_coverage(
         y_true,
         given_table,
         sample_weight,
-        Arguments("sets", "y_true"),
+        arguments,
         function,
         ignore_index,
         class_names=None if names is None else columns,

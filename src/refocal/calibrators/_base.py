@@ -293,7 +293,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.{predict.__name__}"
         if out is not None:
             check_out(out, X, name)
-            if is_same_memory(out, X):  # rows that are read once more would have been overwritten
+            if is_same_memory(out, X):  # rows may be read twice, and are overwritten by then
                 return filled(self._predict(X, class_axis, None, log=log), out)
         if class_axis != -1:
             last = predict(classes_last(X, class_axis, name))

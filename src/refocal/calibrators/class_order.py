@@ -91,7 +91,7 @@ def order_of_columns(
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
-    # Labels called by the whole names of columns, as class_1, are what columns without this beginning are called by.
+    # The classes may be whole names, such as class_1, of columns that are called without this beginning here.
     called: list[list[Any]] = []
     if wanted is not None:
         called = [number_keys(wanted), number_keys(without_beginnings(wanted))]

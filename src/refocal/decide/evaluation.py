@@ -81,7 +81,7 @@ def evaluate_decisions(
     shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
     price = check_abstain(abstain, shape, function)
     if price is not None and price.ndim and sample_weight is not None:
-        price = price[np.asarray(to_numpy(sample_weight)) > 0.0]  # rows of weight 0 have no say
+        price = price[np.asarray(to_numpy(sample_weight)) > 0.0]  # rows of weight 0 do not count
     if price is not None:
         price = np.broadcast_to(np.ravel(price), rows.labels.shape)
     decided = decide_rows(rows, table, price)

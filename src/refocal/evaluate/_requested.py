@@ -68,7 +68,7 @@ def _with_clusters(test: Any, clusters: Any, function: str) -> Any:
     """Rows in memory, with the clusters that the caller names beside them."""
     if isinstance(test, Predictions):
         return test.with_clusters(clusters)
-    if isinstance(test, MultiLabelPredictions):  # of rows, and so of all their labels
+    if isinstance(test, MultiLabelPredictions):  # all labels of a row are in its cluster
         numbers, name, names = as_clusters(clusters, len(test), function)
         return replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
     return test

@@ -59,6 +59,7 @@ class Written(NamedTuple):
     n_rows: int
     n_skipped: int
     was_there: bool
+    """Whether the file was there already, made from the same source."""
     problem: str | None = None
     """Why nothing was written for it, where bad parts are skipped."""
     saw_groups: bool = True
@@ -278,9 +279,9 @@ class ApplyReading:
 
 
 def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage_options: Options = None) -> str | None:
-    """The columns that a fit was told to take, as `values`, where a table has all of them; else None.
+    """The columns that the fit was told to use, as an argument `values`, if a table has all of them; else None.
 
-    A table may well have other columns that could hold scores, such as those of another model.
+    Without it, other columns that could hold scores, such as those of another model, would be ambiguous.
     """
     columns = calibrator.fit_report_.get("columns", [])
     if not columns or any("," in name for name in columns) or not is_tables(os.fspath(path)):
@@ -419,10 +420,10 @@ def _write_file(
     *,
     is_all: bool = False,
 ) -> Written:
-    """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`.
+    """Write parts, in their order, into one file. Without rows it gets the columns of another part, `with_rows`.
 
-    Where these are all parts, it is said that none has a group that the fit has seen before the file is there: a caller
-    for whom that is an error has no file.
+    If these are all parts, `is_all`, and no row has a group that the fit has seen, the warning comes before the file is
+    in its place: a caller who turns warnings into errors gets no file.
     """
     n_rows = 0
     n_skipped = 0

@@ -1,8 +1,8 @@
 """Which arrays or columns of a file hold what.
 
-Columns that are not plainly classes are never taken for classes. Plain are those that are named by a caller, those
-whose common beginning says that they are scores (logit_cat, p_dog), those that labels are called by, those called by
-whole numbers, those whose probabilities sum to 1, and three or more that are as many as a calibrator has classes.
+Columns are taken for classes only where it is plain that they are: if a caller names them, if their common beginning
+says that they are scores (logit_cat, p_dog), if labels are their names, if they are called by whole numbers, if their
+probabilities sum to 1, or if they are three or more and as many as a calibrator has classes.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Columns:
     """None, one, or with several labels per row one for each class."""
     class_names: tuple[str, ...] | None
     whole_names: tuple[str, ...] = ()
-    """The names of the columns, where those of the classes are shorter."""
+    """The whole names of the columns, where the names of the classes are a part of them."""
     n_classes: int = 0
     """The number of classes, of a table that has rows."""
     input: str = "logits"
@@ -187,7 +187,7 @@ def _labels_of_each_class(contents: Contents, query: Query) -> list[str]:
 
 
 def _array(contents: Contents, query: Query, columns: Columns) -> Columns:
-    """The array of scores; a .npy file has one array without a name, which is what the caller says it is."""
+    """The array of scores; the caller says what the one array of a .npy file is, which has no name."""
     if contents.is_anonymous:
         return replace(columns, classes=(contents.names[0],), input=query.input or "logits")
     if query.values is not None:

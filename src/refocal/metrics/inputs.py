@@ -60,10 +60,10 @@ def read_probabilities(
 ) -> Predictions:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
-    `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
-    labels such as 255; functions without such an argument leave it out here. `Predictions` in the place of `y_true`
-    were checked before: so every metric has one function, for users and for `Metric.measure`. Errors call the labels
-    `labels_name`; `class_names` are those of columns that have none of their own, the argument `classes` of metrics.
+    `ignore_index` is what the caller of `function` was given. If it is None, errors about labels such as 255 name it as
+    the remedy; functions without this argument leave it out here. Instead of `y_true`, `Predictions` may be given,
+    which were checked before: so one function of each metric serves users and `Metric.measure`. Errors call the labels
+    `labels_name`. `class_names`, the argument `classes` of metrics, are for columns without names.
     """
     if isinstance(y_true, Predictions):
         beside = {"sample_weight": sample_weight, "ignore_index": ignore_index, "classes": class_names}
@@ -193,7 +193,7 @@ def _check_same_rows(first: Predictions, second: Predictions, are_rows: bool, fu
 
 
 def check_alone(rows: Predictions, function: str, **given: Any) -> None:
-    """Refuse what Predictions have of their own, and Predictions of no rows."""
+    """Refuse arguments beside Predictions that have the same of their own, and Predictions without rows."""
     for argument, value in given.items():
         is_empty = isinstance(value, tuple) and not value
         if value is not None and not is_empty:
@@ -209,7 +209,7 @@ def check_level(value: Any, function: str) -> float:
 
 
 def check_clusters(clusters: Indices | None, function: str) -> None:
-    """Clusters that an interval can rest on, if there are any: of one alone the variance is not known."""
+    """Refuse a single cluster, from which no variance can be estimated; None, no clusters, is allowed."""
     if clusters is not None and len(np.unique(clusters)) < 2:
         expected = "of at least two different ones: a single cluster says nothing about others"
         raise DataError("clusters", function, expected=expected, got="1")
@@ -219,7 +219,7 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     """The weighted mean of one number per row."""
     if weight is None:
         return float(np.mean(terms))
-    # A row of weight 0, as of a resample, has no say even if its term is infinite.
+    # A row of weight 0, such as one that was not resampled, does not count even if its term is infinite.
     used = weight > 0
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 

@@ -50,7 +50,7 @@ class Wealth:
     It starts with an e-value of 1.
     """
 
-    # -1e300 stands for the logarithm of 0: JSON has no infinity.
+    # -1e300 is the logarithm of 0, since JSON has no infinity.
     log_won: list[float] = field(default_factory=lambda: [-1e300] * len(ALTERNATIVES))
     n_periods: int = 0
 

@@ -509,7 +509,7 @@ class CalibrationMonitor:
         return _Batch(n_rows, names, read)
 
     def _enter(self, parts: list[LabelledPart]) -> None:
-        """Labelled rows, by period."""
+        """Add labelled rows to the test, or to those that will enter it together."""
         if self._gathered is not None:
             self._gathered.extend(parts)
             return
@@ -537,7 +537,7 @@ class CalibrationMonitor:
         return 0
 
     def _names_of_batch(self, names: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-        """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
+        """The names of the columns of a batch; an error unless they are those of all batches, in the same order."""
         has_rows = bool(self._waiting) or self._history.n_rows > 0
         known = KnownColumns(self.class_names, self.n_classes is not None, has_rows)
         return known.beside(names, n_classes, function)
@@ -552,10 +552,10 @@ class CalibrationMonitor:
         *,
         moved: bool | None = False,
     ) -> Predictions:
-        """Checked rows, of as many classes as those before; labels may be their names.
+        """Checked rows with labels, of as many classes as those before.
 
-        Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers,
-        which are refused where the columns may have `moved`.
+        Labels may be names of columns. Where columns are called by numbers, labels are read as those of earlier batches
+        were, by name or as column numbers. Column numbers are refused if the columns may have `moved`.
         """
         if class_names is None:
             try:
@@ -593,9 +593,9 @@ class CalibrationMonitor:
 
 @contextmanager
 def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
-    """Batches that are added inside enter the test at the end: period by period, in the order of these.
+    """Within this context added batches wait; at its end they enter the test, period by period in the order of time.
 
-    Files that a pattern lists are in no order of time, and those of several regions have rows of the same days.
+    Files that match a pattern are in no order of time, and those of several regions have rows of the same days.
 
     >>> monitor = CalibrationMonitor()
     >>> with entering_together(monitor):

@@ -215,7 +215,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     names = Arguments(reader.input.replace("-", "_"), "labels", "weight")
     if raw.labels is None:
         unknown = np.zeros(len(values), dtype=np.int64)
-        # They count columns, whatever the names, which may have numbers in another order, as 1_prob and 0_prob.
+        # These labels are column numbers, whatever numbers the names have: columns may be called 1_prob and 0_prob.
         options["first_label"] = 0
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
         # Also where columns called 1 and 0 were put in order.

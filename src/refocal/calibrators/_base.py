@@ -126,9 +126,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
-        for setting, each in getattr(self, "__dataclass_fields__", {}).items():
-            if "check" in each.metadata:
-                each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
+        self._check_settings()
         dataset = self.dataset(X, y, sample_weight, ignore_index=ignore_index)
         fitted = self._fit(dataset, progress)
         report = report_of(fitted, dataset)
@@ -160,16 +158,22 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, X, reset=True)
         return self
 
+    def _check_settings(self) -> None:
+        """Check the settings of a calibrator that is a dataclass; see `refocal.calibrators.settings`."""
+        for name, field in getattr(self, "__dataclass_fields__", {}).items():
+            if "check" in field.metadata:
+                field.metadata["check"](getattr(self, name), name, type(self).__name__)
+
     def _forget(self) -> None:
-        """Delete what an earlier fit has found."""
+        """Delete the attributes that an earlier fit has set."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
-    def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
+    def _set_fitted(self, fitted: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         """Set all fitted attributes together, once nothing can fail or be interrupted any more."""
-        search = {} if found.solution is None else {"solution_": found.solution, "path_": found.path}
+        search = {} if fitted.solution is None else {"solution_": fitted.solution, "path_": fitted.path}
         self.__dict__.update(
-            chain_=found.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
+            chain_=fitted.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
         )
 
     @property
@@ -222,17 +226,33 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own_rows = self._own_rows(X, y, sample_weight, groups, function)
             check_several_classes(own_rows, function)
             return self._block(own_rows, function)
-        labels = without_column_axis(y, X, self.input)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of_fit
 
+            labels = without_column_axis(y, X, self.input)
             return rows_of_fit(X, labels, sample_weight, input=self.input, ignore_index=ignore_index)
+        return self._block(self._rows_in_memory(X, y, sample_weight, ignore_index, groups, function), function)
+
+    def _rows_in_memory(
+        self, X: Array, y: Array, sample_weight: Array, ignore_index: IgnoreIndex, groups: Any, function: str
+    ) -> Predictions:
+        """Checked rows of arrays or data frames, for a fit."""
+        labels = without_column_axis(y, X, self.input)
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
-        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input}
-        rows = aligned(X, labels, sample_weight, Arguments(), function, classes_last=True, several_axes=True, **options)
+        rows = aligned(
+            X,
+            labels,
+            sample_weight,
+            Arguments(),
+            function,
+            ignore_index=ignore_index,
+            kind=self.input,
+            classes_last=True,
+            several_axes=True,
+        )
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
@@ -243,7 +263,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if groups is not None:
             checked = replace(checked, groups=rows.groups_of(groups, function))
-        return self._block(checked, function)
+        return checked
 
     def _check_kind(self, given: str, function: str) -> None:
         """Refuse rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""

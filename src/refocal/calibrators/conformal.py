@@ -316,8 +316,8 @@ class PredictionSets(Calibrator):
         at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
         return float(of_truth[order[at]]) if at < len(order) else None
 
-    def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
-        super()._set_fitted(found, classes, report)
+    def _set_fitted(self, fitted: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
+        super()._set_fitted(fitted, classes, report)
         self.threshold_ = number(report, "threshold")
         thresholds = [self.threshold_] * len(classes)
         if self.conditional == "class":

@@ -148,15 +148,28 @@ def compare(
     own_metrics = own_records(metrics, "compare")
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    asked: dict[str, Any] = {"groups": groups, "clusters": clusters, "features": features}
-    asked |= {"level": level, "n_resamples": n_resamples, "seed": seed}
+    asked: dict[str, Any] = {
+        "level": level,
+        "n_resamples": n_resamples,
+        "seed": seed,
+        "groups": groups,
+        "clusters": clusters,
+        "features": features,
+    }
     requested_rows(test, "compare", own_metrics, **asked)  # what cannot be measured is known before the fits
     report = progress or (lambda *_: None)
     failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, calibrators, report, failures)
-    asked |= {"metrics": own_metrics, "chosen": chosen, "title": title, "fit_seconds": seconds}
-    asked["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
-    evaluation = evaluate(test, fitted, **asked)
+    evaluation = evaluate(
+        test,
+        fitted,
+        metrics=own_metrics,
+        chosen=chosen,
+        title=title,
+        fit_seconds=seconds,
+        progress=lambda done, total, words: report(len(names) + done, len(names) + total, words),
+        **asked,
+    )
     return replace(
         evaluation,
         n_validation=validation.n_known if isinstance(validation, MultiLabelPredictions) else len(validation),
@@ -298,7 +311,7 @@ def evaluate(
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
-        _measured(name, usable[name], results.of, picked, level, levels.of_one, seconds.get(name))
+        _measured(name, usable[name], results.of, picked, level=level, level_of_one=levels.of_one, seconds=seconds)
         for name in results.of
     ]
     segments = None if features is None else _segments(rows, methods_of_rows[picked], features, level, seed)
@@ -462,8 +475,8 @@ def recommended(
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
+        limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     if not names:
         return NONE
@@ -486,9 +499,10 @@ def _measured(
     calibrator: Calibrator | None,
     results: Mapping[str, Result],
     picked: str,
+    *,
     level: float,
     level_of_one: float,
-    fit_seconds: float | None,
+    seconds: Mapping[str, float],
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
     result = results[name]
@@ -518,7 +532,7 @@ def _measured(
         reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
-        fit_seconds=fit_seconds,
+        fit_seconds=seconds.get(name),
         predict_seconds=result.seconds,
         map=facts,
         groups=[] if details is None else details.groups,

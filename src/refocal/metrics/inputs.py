@@ -26,6 +26,7 @@ from refocal._arrays import (
     row_blocks,
     to_numpy,
 )
+from refocal._groups import Groups, as_groups
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_sums
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
@@ -299,6 +300,19 @@ def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:
     """Clusters as one axis: those of the shape of labels with several axes, such as pixels, are flattened."""
     is_array = len(shape) > 1 and np.shape(clusters) == shape
     return np.reshape(np.asarray(clusters), -1) if is_array else clusters
+
+
+def groups_of_rows(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
+    """The groups of read rows; those given also have the groups of rows that were left out.
+
+    >>> rows = read_probabilities([0, 1, 1], [0.1, 0.8, 0.9], [1.0, 0.0, 1.0], "f")
+    >>> groups_of_rows(["a", "b", "c"], [0, 1, 1], rows, "f")
+    {'group': array(['a', 'c'], dtype='<U1')}
+    """
+    if isinstance(y_true, Predictions):
+        return as_groups(groups, len(rows), function)
+    columns = as_groups(groups, math.prod(np.shape(y_true)), function)
+    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _with_own_remedy(error: LabelError, takes_ignore_index: bool) -> LabelError:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_array, to_numpy
-from refocal._groups import Groups, as_groups
+from refocal._groups import Groups
 from refocal.errors import DataError, LabelError, ShapeError
-from refocal.metrics.inputs import check_clusters, check_level, label_rule, mean, read
+from refocal.metrics.inputs import check_clusters, check_level, groups_of_rows, label_rule, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments
@@ -130,15 +130,8 @@ def set_coverage(
         share_single=mean((size == 1.0).astype(np.float64), weight),
         worst_class=worst,
         worst_coverage=float(coverage_of_class[worst]),
-        parts=_parts(rows, covered, size, _kept_groups(groups, y_true, rows, function), known, level),
+        parts=_parts(rows, covered, size, groups_of_rows(groups, y_true, rows, function), known, level),
     )
-
-
-def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
-    """The groups of the rows, which are given for rows without a label or of weight 0 too."""
-    n_given = int(np.prod(np.shape(y_true)))
-    columns = as_groups(groups, n_given, function)
-    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _parts(

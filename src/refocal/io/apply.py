@@ -300,18 +300,8 @@ def open_application(
     calibrator: Calibrator, path: str | os.PathLike[str], output: str | os.PathLike[str], reading: ApplyReading
 ) -> Application:
     """Find out how the rows are read and where they are written, before anything is; the arguments are `apply`'s."""
-    target = Path(output)
-    ending = target.suffix.lower()
-    if "://" in os.fspath(output):
-        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
-    if ending == ".gz":
-        raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
+    is_folder = _is_folder(output)
     of_labels = os.fspath(reading.labels) if reading.labels else None
-    groups = group_columns(calibrator)
-    is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
-    if is_folder and target.exists() and not target.is_dir():  # a file, a pipe or a device
-        expected = f"a folder, or a file that ends in {' or '.join((*ARRAYS, *TABLES))}"
-        raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     several_labels = isinstance(calibrator, MultiLabelCalibration)
     if several_labels and reading.renormalise:
@@ -321,10 +311,10 @@ def open_application(
     if values is None and not several_labels:
         values = columns_of_fit(calibrator, path, reading.storage_options)
     query = Query(
-        calibrator.input,
-        values,
-        of_labels,
-        groups=groups,
+        input=calibrator.input,
+        values=values,
+        labels=of_labels,
+        groups=group_columns(calibrator),
         options=reading.storage_options,
         lenient=reading.skip_bad_rows,
         function="apply",
@@ -338,18 +328,51 @@ def open_application(
     if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{reader.n_classes} columns")
-    order = order_of_columns(calibrator, reader.class_names, "apply")
-    if reader.has_one_number:
-        reader.check_one_column(named_classes(calibrator))
-        if order is not None and reader.class_names is not None:
-            own = f"the numbers are about {reader.class_names[1]!r}, the second of its class_names"
-            raise FormatError(f"{path}: {own}; the calibrator takes those about {called_classes(calibrator)[1]!r}.")
-        order = None  # one number is about the second of the calibrator's classes, whatever these are called
+    order = _order_of_classes(calibrator, reader, path)
     if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=reading.renormalise)
-    predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
-    return Application(predict, parts, target, is_folder, (reading.values, of_labels), tuple(query.bad or ()))
+    target = Path(output)
+    predict = ChunkPredictor(calibrator, reader, order, precision_kept=target.suffix.lower() in ARRAYS)
+    return Application(
+        predict,
+        parts,
+        target,
+        is_folder,
+        named=(reading.values, of_labels),
+        problems=tuple(query.bad or ()),
+    )
+
+
+def _is_folder(output: str | os.PathLike[str]) -> bool:
+    """Whether an output is a folder of Parquet files instead of one file; refused if it can be neither."""
+    target = Path(output)
+    ending = target.suffix.lower()
+    if "://" in os.fspath(output):
+        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
+    if ending == ".gz":
+        raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
+    if ending in (*ARRAYS, *TABLES):
+        return target.is_dir()
+    if target.exists() and not target.is_dir():  # a file, a pipe or a device
+        expected = f"a folder, or a file that ends in {' or '.join((*ARRAYS, *TABLES))}"
+        raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
+    return True
+
+
+def _order_of_classes(calibrator: Calibrator, reader: RowReader, path: str | os.PathLike[str]) -> Indices | None:
+    """The positions of a calibrator's classes among the columns of the rows; None if they are in the same order.
+
+    One number per row is about the second of the calibrator's classes, whatever these are called.
+    """
+    order = order_of_columns(calibrator, reader.class_names, "apply")
+    if not reader.has_one_number:
+        return order
+    reader.check_one_column(named_classes(calibrator))
+    if order is not None and reader.class_names is not None:
+        own = f"the numbers are about {reader.class_names[1]!r}, the second of its class_names"
+        raise FormatError(f"{path}: {own}; the calibrator takes those about {called_classes(calibrator)[1]!r}.")
+    return None
 
 
 def _jobs(

@@ -31,7 +31,7 @@ def as_clusters(clusters: Any, n_rows: int, function: str) -> Clusters:
     """The clusters of rows in memory, numbered from 0 in the order of their names.
 
     One array, a Series, or a mapping or data frame of one column. Values are compared as those of groups are: 1.0 and 1
-    are one cluster. A missing one is an error: whether its row belongs to another is not known.
+    are one cluster. A missing one is an error, since the rows that its row belongs with are not known.
 
     >>> as_clusters({"customer": ["b", "a", "b"]}, 3, "f")
     Clusters(numbers=array([1, 0, 1]), name='customer', names=array(['a', 'b'], dtype='<U1'))

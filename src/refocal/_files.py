@@ -51,10 +51,10 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
 
 
 def is_hidden(steps: Sequence[str]) -> bool:
-    """Whether the steps of a path say that a file is no data: its name, or that of a folder that it is in.
+    """Whether a file is not data, by its name or by that of a folder that it is in; `steps` are those of its path.
 
-    So are copies and leftovers of other programs, as in .ipynb_checkpoints, _temporary and _delta_log. A folder such as
-    _day=3 is a column, as Spark has it.
+    Names that begin with a point or an underscore are those of copies and leftovers of other programs, as in
+    .ipynb_checkpoints, _temporary and _delta_log. A folder such as _day=3 is a column, as in Spark.
 
     >>> is_hidden(["a.csv"]), is_hidden([".ipynb_checkpoints", "a.csv"]), is_hidden(["_day=3", "a.csv"])
     (False, True, False)

@@ -73,8 +73,8 @@ def guard_folder(
 ) -> None:
     """Make a folder that holds no other tables than those that will be written, the `names`.
 
-    Whoever reads the folder reads all its tables: those of sources that are gone, and files of others, of which
-    `is_foreign` recognises those of the same names. They are removed with `overwrite`, and otherwise an error.
+    Other tables, from sources that are gone or of other programs, would be read with the rest. They are an error, or
+    are removed with `overwrite`. `is_foreign` says whether a file with one of the names is of another program.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remove_left_over(folder)

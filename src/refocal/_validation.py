@@ -327,7 +327,7 @@ def sum_of_parts(values: Array, argument: str, function: str) -> int | None:
 
 
 def warn_of_sums(whole: int, argument: str, function: str) -> None:
-    """Say that rows of such a sum of parts are hardly logits."""
+    """Warn that rows with this sum look like probabilities, or percentages, where logits are expected."""
     like, remedy = ("probabilities", Remedy.PROBABILITIES) if whole == 1 else ("percentages", Remedy.PERCENTAGES)
     text = f"all rows of '{argument}' sum to {whole}, as {like} do; logits were expected."
     warn(InputWarning(text, remedy, function))

@@ -295,7 +295,7 @@ def _rows_of(
 
 
 def _mean(terms: Vector, rows: Predictions, level: float) -> Interval:
-    """The mean of terms of rows with its interval, that of clusters where there are any."""
+    """The mean of terms of rows, with an interval that rests on clusters if there are any."""
     value = float(np.average(terms, weights=rows.weights))
     error = math.sqrt(float(variance_of_mean(terms, rows.weight, rows.clusters)))
     n_clusters = None if rows.clusters is None else len(np.unique(rows.clusters))

@@ -293,7 +293,7 @@ def test_the_share_of_a_fit_is_told():
     assert isotonic == [1.0, 1.25, 1.5, 1.75, 2.0]
 
 
-def fail(*_):
+def fail(*_, **__):
     raise ZeroDivisionError("no such\nluck")
 
 

@@ -27,7 +27,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
-from refocal._groups import Groups, as_groups
+from refocal._groups import Groups
 from refocal._limits import large_file
 from refocal._validation import FINITE_LABELS, check_out, is_same_memory
 from refocal.calibrators._arguments import (
@@ -53,7 +53,7 @@ from refocal.rows.gate import Arguments, aligned, resolve_for_fit
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
 from refocal.rows.positive import check_series
-from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores
+from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores, stored_kind
 
 if TYPE_CHECKING:
     import torch
@@ -126,9 +126,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
-        for setting, each in getattr(self, "__dataclass_fields__", {}).items():
-            if "check" in each.metadata:
-                each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
+        self._check_settings()
         dataset = self.dataset(X, y, sample_weight, ignore_index=ignore_index)
         fitted = self._fit(dataset, progress)
         report = report_of(fitted, dataset)
@@ -160,16 +158,22 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, X, reset=True)
         return self
 
+    def _check_settings(self) -> None:
+        """Check the settings of a calibrator that is a dataclass; see `refocal.calibrators.settings`."""
+        for name, field in getattr(self, "__dataclass_fields__", {}).items():
+            if "check" in field.metadata:
+                field.metadata["check"](getattr(self, name), name, type(self).__name__)
+
     def _forget(self) -> None:
-        """Delete what an earlier fit has found."""
+        """Delete the attributes that an earlier fit has set."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
-    def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
+    def _set_fitted(self, fitted: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         """Set all fitted attributes together, once nothing can fail or be interrupted any more."""
-        search = {} if found.solution is None else {"solution_": found.solution, "path_": found.path}
+        search = {} if fitted.solution is None else {"solution_": fitted.solution, "path_": fitted.path}
         self.__dict__.update(
-            chain_=found.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
+            chain_=fitted.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
         )
 
     @property
@@ -222,33 +226,47 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own_rows = self._own_rows(X, y, sample_weight, groups, function)
             check_several_classes(own_rows, function)
             return self._block(own_rows, function)
-        labels = without_column_axis(y, X, self.input)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of_fit
 
+            labels = without_column_axis(y, X, self.input)
             return rows_of_fit(X, labels, sample_weight, input=self.input, ignore_index=ignore_index)
+        return self._block(self._rows_in_memory(X, y, sample_weight, ignore_index, groups, function), function)
+
+    def _rows_in_memory(
+        self, X: Array, y: Array, sample_weight: Array, ignore_index: IgnoreIndex, groups: Any, function: str
+    ) -> Predictions:
+        """Checked rows of arrays or data frames, for a fit."""
+        labels = without_column_axis(y, X, self.input)
         if y is None:
             expected = "given: requires y to be passed, but the target y is None"
             raise LabelError("y", function, expected=expected, got="None")
-        options: dict[str, Any] = {"ignore_index": ignore_index, "kind": self.input}
-        rows = aligned(X, labels, sample_weight, Arguments(), function, classes_last=True, several_axes=True, **options)
+        rows = aligned(
+            X,
+            labels,
+            sample_weight,
+            Arguments(),
+            function,
+            ignore_index=ignore_index,
+            kind=self.input,
+            classes_last=True,
+            several_axes=True,
+        )
         name = type(self).__name__
         scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
         resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
         if rows.scores.ndim == 1:
             check_series(X, resolved.classes.tolist(), "X", function)
-        kind = "probabilities" if self.input == "probabilities" else "logits"
-        checked = Predictions(scores, resolved.numbers, kind, rows.weight, given_classes=resolved.classes)
+        checked = Predictions(
+            scores, resolved.numbers, stored_kind(self.input), rows.weight, given_classes=resolved.classes
+        )
         if groups is not None:
-            n_given = len(checked) if rows.kept is None else len(rows.kept)
-            columns = as_groups(groups, n_given, function)
-            some = slice(None) if rows.kept is None else rows.kept
-            checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
-        return self._block(checked, function)
+            checked = replace(checked, groups=rows.groups_of(groups, function))
+        return checked
 
     def _check_kind(self, given: str, function: str) -> None:
-        """Rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
+        """Refuse rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
         if (given == "probabilities") != (self.input == "probabilities"):
             expected = f"rows of {self.input}, as this calibrator takes"
             raise DataError("X", function, expected=expected, got=f"rows of {given}")
@@ -295,7 +313,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.{predict.__name__}"
         if out is not None:
             check_out(out, X, name)
-            if is_same_memory(out, X):  # rows that are read once more would have been overwritten
+            if is_same_memory(out, X):  # rows may be read twice, and are overwritten by then
                 return filled(self._predict(X, class_axis, None, log=log), out)
         if class_axis != -1:
             last = predict(classes_last(X, class_axis, name))
@@ -310,7 +328,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
-        """The exponentials of `predict_log_proba` where that is all there is; written into `out`, if given."""
+        """The probabilities of a calibrator that computes their logarithms only; written into `out`, if given."""
         if out is not None:
             check_out(out, X, f"{type(self).__name__}.predict_proba")
         log_p = self.predict_log_proba(X, **options)
@@ -498,10 +516,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return rows.values
 
     def _check_names(self, X: Any, function: str) -> None:
-        """Columns of a data frame, of Dask too, are those of the fit, in their order, as in scikit-learn.
+        """Refuse a data frame, of Dask too, without the columns of the fit in their order, as scikit-learn does.
 
-        After a fit on an array, those that are called as the classes, also by numbers, are in the order of these. A
-        Series of one number per row is not called by the class that it is not about.
+        After a fit on an array, columns that are called by the classes or their numbers must be in the order of the
+        classes. A Series of one number per row must not be called by the first of two classes.
         """
         check_series(X, named_classes(self) or self.classes_.tolist(), "X", function)
         frame = _frame_of_names(X)
@@ -510,7 +528,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, frame, reset=False)  # warns of names after a fit without
 
     def _check_order(self, frame: Any, function: str) -> None:
-        """Columns that are called as the classes are in the order of these; True and False are 1 and 0."""
+        """Refuse columns that are called by the classes, but in another order; True and False are 1 and 0."""
         columns = column_names(frame)
         if columns is None or len(columns) != len(self.classes_):
             return
@@ -594,9 +612,9 @@ def _of_chunk(calibrator: Calibrator, method: Callable[[Any], Array], chunk: NDA
 
 
 def _frame_of_names(X: Any, *others: Any) -> Any:
-    """What scikit-learn reads the names of columns from: of a DataFrame of Dask its empty counterpart.
+    """What scikit-learn reads the names of columns from: `X`, or the empty counterpart of a DataFrame of Dask.
 
-    `others` are names of columns that hold no scores, among other things.
+    Those of `others` that are text are the names of columns without scores.
     """
     if not (is_dask(X) and hasattr(X, "_meta") and hasattr(X, "columns")):
         return X

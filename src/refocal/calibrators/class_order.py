@@ -81,17 +81,17 @@ def check_labels(calibrator: Calibrator, rows: Predictions | BlockedDataset, fun
 def order_of_columns(
     calibrator: Calibrator, class_names: Sequence[str] | None, function: str, *, swapped: bool = False
 ) -> Indices | None:
-    """The positions of the calibrator's classes among named columns; None where these are in order or have no names.
+    """The position of the column of each class of a calibrator; None where columns and classes are in one order.
 
-    Columns called 0 … C-1, or without names, are those of the calibrator by their numbers, whatever its classes are
-    called; without names they are counted from the first class, where the classes are consecutive numbers. Classes that
-    are numbers are those of columns called so, and booleans are 1 and 0; columns with other names are then taken in
-    their own order: that of the file where the positive label has `swapped` them.
+    Columns are matched with classes by name, or by number where both are called by numbers; booleans are 1 and 0.
+    Columns called 0 … C-1 otherwise count the classes, whatever these are called. Columns without names are in the
+    order of classes that are consecutive numbers, and else in the order of the classes. Where the classes have no names
+    but the columns have, the columns keep the order of their file, which a positive label may have `swapped`.
     """
     classes = np.asarray(calibrator.classes_)
     wanted = named_classes(calibrator)
     counted = list(range(len(classes)))
-    # Labels called by the whole names of columns, as class_1, are what columns without this beginning are called by.
+    # The classes may be whole names, such as class_1, of columns that are called without this beginning here.
     called: list[list[Any]] = []
     if wanted is not None:
         called = [number_keys(wanted), number_keys(without_beginnings(wanted))]

@@ -445,7 +445,7 @@ def _classes_of(fitted: Any) -> Any:
 
 
 def held_out(estimator: Any, rows: Data, test: Indices, train: Indices | None, params: Mapping[str, Any]) -> HeldOut:
-    """Scores of a classifier on some rows; it is fitted on others first, where these are given."""
+    """The scores of a classifier on some rows; if other rows are given, it is fitted on them first."""
     if train is not None:
         own = _check_method_params(rows.X, params, indices=train)
         estimator = clone(estimator).fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own)
@@ -506,7 +506,7 @@ def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, rows: Data) 
     floor = -np.inf
     if not hasattr(fitted, "decision_function"):
         counted = source.logits
-        if source.weight is not None:  # rows of weight 0 have no say
+        if source.weight is not None:  # rows of weight 0 do not count
             counted = counted[in_library_of(counted, source.weight > 0.0)]
         floor = floor_of_zeros(counted, SMALLEST)
     scores = _raise(source.logits, floor)

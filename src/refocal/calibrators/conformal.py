@@ -132,7 +132,7 @@ class PredictionSets(Calibrator):
         ignore_index: IgnoreIndex = None,
         progress: Callable[[float], None] | None = None,
     ) -> Self:
-        """Fit on scores and labels, and where the coverage is that of each group, on `groups`: one column of them."""
+        """Fit on scores and labels and, with conditional="group", on one column of `groups`."""
         if not self.needs_groups:
             if groups is not None:
                 expected = "left out, unless conditional='group'"
@@ -178,7 +178,7 @@ class PredictionSets(Calibrator):
         return np.asarray(thresholds[group][:, None])
 
     def _names_of_rows(self, columns: Groups) -> NDArray[np.str_]:
-        """The names of the rows' groups: of the column of the fit, or of the only one that there is."""
+        """The names of the rows' groups: from the column that the fit had, or else from the only column."""
         of_fit = next(iter(self.group_thresholds_))
         return columns[of_fit] if of_fit in columns else next(iter(columns.values()))
 
@@ -318,8 +318,8 @@ class PredictionSets(Calibrator):
         at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
         return float(of_truth[order[at]]) if at < len(order) else None
 
-    def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
-        super()._set_fitted(found, classes, report)
+    def _set_fitted(self, fitted: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
+        super()._set_fitted(fitted, classes, report)
         self.threshold_ = number(report, "threshold")
         thresholds = [self.threshold_] * len(classes)
         if self.conditional == "class":

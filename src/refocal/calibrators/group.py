@@ -193,7 +193,7 @@ class GroupCalibration(Calibrator):
         return any(np.isin(names, self.lines_[column].names).any() for column, names in self._seen(groups).items())
 
     def warn_of_unused(self, groups: Groups, function: str) -> None:
-        """Warn of columns of the fit that are left out, misspelt, or of no group that it has seen."""
+        """Warn of columns of the fit that are missing, or in which no row has a group that the fit has seen."""
         given = self._seen(groups)
         unused = [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]
         if unused:

@@ -31,7 +31,7 @@ from refocal.rows.gate import check_same_order
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
-from refocal.rows.scores import column_names
+from refocal.rows.scores import column_names, stored_kind
 
 if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
@@ -132,7 +132,7 @@ class MultiLabelCalibration(Calibrator):
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
         check_label_order(column_names(X) if class_names is None else class_names, column_names(y), "y", name)
         target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
-        shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
+        shared = TemperatureScaling(input=stored_kind(self.input))
         two_classes = self._block_of(shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
         # The rows of the fit are the labels of each given row, without those of weight 0.
         used = slice(None) if weight is None else np.flatnonzero(weight)

@@ -225,7 +225,7 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
 
 
 def _report(report: dict[str, Any]) -> dict[str, Any]:
-    """The report of a fit, as far as it is shown: sizes, and measures before and after."""
+    """The part of a fit's report that is shown: sizes, and measures before and after."""
     for name in ("n_samples", "n_classes"):
         field(report, name, int)
     for name in ("before", "after"):

@@ -433,7 +433,7 @@ def _compared(
 def _known_classes(
     validation: refocal.io.Predictions | refocal.io.MultiLabelPredictions,
 ) -> dict[str, Any]:
-    """The classes that test rows without names for theirs are of: those of the validation rows, where these have."""
+    """The classes of test rows whose columns have no names: those of the validation rows, if these have names."""
     if isinstance(validation, refocal.io.MultiLabelPredictions) or validation.class_names is None:
         return {}
     return {"classes": validation.class_names}

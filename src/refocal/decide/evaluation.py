@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Indices, Vector, to_numpy
-from refocal._groups import as_groups
+from refocal._arrays import Indices, Vector
 from refocal.decide.actions import ABSTAIN, DecidedRows, decide_rows
 from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
 from refocal.decide.costs import check_abstain, check_costs, class_names_of, positive_action
 from refocal.decide.groups import GroupDecisions, decisions_by_group, share_of_rows
-from refocal.metrics.inputs import check_clusters, check_level, mean, read_probabilities
+from refocal.metrics.inputs import check_clusters, check_level, groups_of_rows, mean, read_probabilities
 from refocal.metrics.intervals import Interval, interval_of_share, number_of
 from refocal.rows import Predictions
 
@@ -78,20 +77,16 @@ def evaluate_decisions(
     check_clusters(rows.clusters, function)
     class_names = class_names_of(y_true, probabilities)
     table = check_costs(costs, rows.n_classes, function, class_names)
-    shape = rows.labels.shape if isinstance(y_true, Predictions) else tuple(np.shape(y_true))
-    price = check_abstain(abstain, shape, function)
-    if price is not None and price.ndim and sample_weight is not None:
-        price = price[np.asarray(to_numpy(sample_weight)) > 0.0]  # rows of weight 0 have no say
+    is_read = isinstance(y_true, Predictions)
+    price = check_abstain(abstain, rows.labels.shape if is_read else tuple(np.shape(y_true)), function)
     if price is not None:
-        price = np.broadcast_to(np.ravel(price), rows.labels.shape)
+        of_each_row = price.ndim > 0 and not is_read
+        price = np.ravel(price)[rows.numbers] if of_each_row else price  # rows of weight 0 have been left out
+        price = np.broadcast_to(price, rows.labels.shape)
     decided = decide_rows(rows, table, price)
     if groups is None and isinstance(y_true, Predictions):
         groups = y_true.groups or None
-    columns = as_groups(groups, int(np.prod(shape)), function)
-    if columns and sample_weight is not None:
-        has_weight = np.ravel(np.asarray(to_numpy(sample_weight))) > 0.0
-        columns = {name: column[has_weight] for name, column in columns.items()}
-
+    columns = groups_of_rows(groups, y_true, rows, function)
     weights_at_ends = CostRanges.of(table).weights_at_ends(rows, table)
 
     def cost_of(members: Indices, level_of_one: float) -> tuple[Interval, float]:

@@ -110,9 +110,9 @@ def decisions_by_group(
 def share_of_rows(
     rows: Predictions, members: Indices, event: Flags, level: float, *, is_class: bool = False
 ) -> Interval | None:
-    """The share of an event among some of the rows; None where there are none, anything where they are one cluster.
+    """The share of an event among some of the rows; None without rows, and from 0 to 1 where all are one cluster.
 
-    `is_class` where the event is that a row is of one of two classes: weights may depend on these.
+    `is_class` says that the event is the class of a row of two classes, on which weights may depend.
     """
     share = _share(rows, members, event, is_class=is_class)
     return None if share is None else share.interval(level=level)

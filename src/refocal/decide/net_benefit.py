@@ -103,8 +103,9 @@ class ShareEnds(NamedTuple):
 def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share: Vector, level: float) -> ShareEnds:
     """Wilson's intervals of the share of rows that are of a class and have a p at or above each threshold.
 
-    The variance of the share is Σ w² (x - share)² / (Σ w)² with x = 1 for such a row. Where there are none, it is that
-    of a share of rows that weigh as those of the class do; where there are none of the class, as all rows do.
+    The variance of the share is Σ w² (x - share)² / (Σ w)² with x = 1 for such a row and 0 for others. So that it is
+    known where one of the two kinds has no rows, each gets one more row of the mean weight of the class, or of all rows
+    where none is of the class.
     """
     p, _ = rows.event(1)
     weight = rows.weights
@@ -129,7 +130,7 @@ def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share
 def _variance_of_units(thresholds: Vector, rows: Predictions, is_class: Flags, share: Vector) -> Vector:
     """The jackknife's variance of such shares (`refocal.metrics.influence`), by clusters or by rows of unequal weights.
 
-    Of rows it is (n - 1) / n Σ (w / (W - w))² (x - share)², whose sums are those of two kinds of rows.
+    For rows it is (n - 1) / n Σ (w / (W - w))² (x - share)², summed over the rows with x = 1 and those with x = 0.
     """
     p, _ = rows.event(1)
     if rows.clusters is not None:

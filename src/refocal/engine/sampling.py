@@ -38,9 +38,9 @@ def row_keys(block: Block, lowest: float | None = None) -> Keys:
     """Well-mixed integers, one per row, each computed from its row alone.
 
     Eight columns suffice to tell rows apart unless values repeat within the row, as zeros do: then all columns count.
-    `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done. What does
-    not change the probabilities of a row does not change its key: its columns less the largest of them are what counts,
-    rounded, so that last digits have no say either.
+    `lowest` is what logarithms of zeros are raised to: a key is the same whether or not that has been done. A key is
+    computed from the columns less the largest of them, rounded: like the probabilities, it does not change if a number
+    is added to all logits of a row, nor does it depend on their last digits.
     """
     n_key_columns = 8
     zero_margin = 1e-3  # zeros are raised to `lowest` up to rounding; the next log-probability is log 2 above it
@@ -199,9 +199,9 @@ class Counters:
 
 
 def joined_counters(parts: list[Counters], n_counters: int) -> Counters:
-    """The sums of counters, of which at most `n_counters` are kept.
+    """The sums of counters; only the `n_counters` largest are kept.
 
-    Where there are more, the largest of those that are dropped is subtracted from all.
+    The largest of those that are dropped is subtracted from all others.
     """
     keys, group = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
     counts = np.zeros(len(keys), dtype=np.int64)

@@ -217,7 +217,7 @@ def mean_error(p: Array, happened: Array, weight: Vector | None, resolutions: tu
 class ChainSums:
     """Sums over rows: of weights, and for each chain of log-loss, Brier score and accuracy, (3, chains).
 
-    `histograms` count what the ECE of each chain is measured on; there are none where it is not asked for.
+    `histograms` are of the confidences of each chain, for its ECE; there are none if the ECE is not asked for.
     """
 
     weight: float

@@ -242,9 +242,9 @@ class Sums:
         return dict(zip(self.methods[0].means, self.terms.covariances(), strict=True))
 
     def score_errors(self) -> Vector:
-        """The standard errors of the mean terms of the score test, (methods,), by the larger of the two variances.
+        """The standard errors of the mean terms of the score test, (methods,).
 
-        As in memory these are the one that is seen, and that of a model that is right.
+        As in memory, from the larger of two variances: the empirical one, and that of a calibrated model.
         """
         as_seen = np.diagonal(self.covariances()[SCORE])
         of_right_model = self.terms.score_variances / self.terms.weight**2

@@ -15,7 +15,7 @@ MOST_CLUSTERS = 1 << 16
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """The sums of some columns over each cluster, (columns, clusters); `keys` are the clusters, rising.
+    """The sums of some columns over each cluster, (columns, clusters); `keys` are the clusters, in ascending order.
 
     Where there are more than 65,536 clusters, those whose keys, which are hashes, begin with the same 16 bits are one.
     Sums over whole clusters stay independent of one another, so that the variance is estimated without bias; from so
@@ -30,7 +30,7 @@ class ClusterSums:
     @classmethod
     def of(cls, clusters: Indices, values: Vector) -> ClusterSums:
         """The sums of values (columns, rows)."""
-        return cls(*_sums_by_key(clusters, values)).limited()
+        return cls(*sums_by_key(clusters, values)).limited()
 
     def merge(self, other: ClusterSums) -> ClusterSums:
         """The sums over the rows of both."""
@@ -39,7 +39,7 @@ class ClusterSums:
         second = other._with_bits(bits)
         keys = np.concatenate([first.keys, second.keys])
         sums = np.concatenate([first.sums, second.sums], axis=1)
-        return ClusterSums(*_sums_by_key(keys, sums), bits).limited()
+        return ClusterSums(*sums_by_key(keys, sums), bits).limited()
 
     @property
     def n_clusters(self) -> int:
@@ -54,7 +54,7 @@ class ClusterSums:
     def _with_bits(self, bits: int) -> ClusterSums:
         if self.bits == bits:
             return self
-        return ClusterSums(*_sums_by_key(self.keys >> (self.bits - bits), self.sums), bits)
+        return ClusterSums(*sums_by_key(self.keys >> (self.bits - bits), self.sums), bits)
 
 
 def merged(first: ClusterSums | None, second: ClusterSums | None) -> ClusterSums | None:
@@ -64,7 +64,7 @@ def merged(first: ClusterSums | None, second: ClusterSums | None) -> ClusterSums
     return first.merge(second)
 
 
-def _sums_by_key(keys: Indices, values: Vector) -> tuple[Indices, Vector]:
-    """The distinct keys, rising, and the sums of the values (columns, keys) of each."""
+def sums_by_key(keys: Indices, values: Vector) -> tuple[Indices, Vector]:
+    """The distinct keys, in ascending order, and the sums of the values (columns, keys) of each."""
     distinct, place = np.unique(keys, return_inverse=True)
     return distinct, np.stack([np.bincount(place, column, len(distinct)) for column in values])

@@ -18,7 +18,7 @@ from refocal.calibrators.class_order import InOrder
 from refocal.decide.groups import exact_share_of_rows
 from refocal.decide.net_benefit import at_or_above
 from refocal.errors import InputWarning, ParameterError, warn
-from refocal.evaluate._cluster_sums import ClusterSums
+from refocal.evaluate._cluster_sums import ClusterSums, sums_by_key
 from refocal.evaluate.decisions import usual_threshold
 from refocal.evaluate.evaluation import (
     ClassDetail,
@@ -433,7 +433,7 @@ class GroupCounts:
         cell = CELLS.index(p)
         keys = np.concatenate([number * CELLS.size + cell for number in numbers])
         columns = np.stack(row_cells(p, happened, rows.weight).columns)
-        distinct, sums = _sums_by_key(keys, np.tile(columns, len(numbers)))
+        distinct, sums = sums_by_key(keys, np.tile(columns, len(numbers)))
         return cls(names, distinct, sums, clusters)
 
     def merge(self, other: GroupCounts) -> GroupCounts:
@@ -444,7 +444,7 @@ class GroupCounts:
             expected = f"of at most {MOST_GROUPS:,} groups in a column"
             raise ParameterError("groups", "evaluate", expected=expected, got=f"{most:,} or more in {column!r}")
         keys = np.concatenate([self._keys_among(names), other._keys_among(names)])
-        distinct, sums = _sums_by_key(keys, np.concatenate([self.sums, other.sums], axis=1))
+        distinct, sums = sums_by_key(keys, np.concatenate([self.sums, other.sums], axis=1))
         clusters = dict(self.clusters)
         for name, of_group in other.clusters.items():
             clusters[name] = clusters[name].merge(of_group) if name in clusters else of_group
@@ -479,12 +479,6 @@ class GroupCounts:
         # The mean of R_g / W over clusters g is that of residuals R_g / W_g with the weights W_g.
         mean_of_cluster = np.divide(residual, weight, out=np.zeros_like(residual), where=weight > 0.0)
         return ClusteredBias(float(variance_of_mean(mean_of_cluster, weight)), clusters.n_clusters)
-
-
-def _sums_by_key(keys: Indices, values: Vector) -> tuple[Indices, Vector]:
-    """The distinct keys, in ascending order, and the sums of the values (columns, keys) of each."""
-    distinct, place = np.unique(keys, return_inverse=True)
-    return distinct, np.stack([np.bincount(place, column, len(distinct)) for column in values])
 
 
 NO_GROUPS = GroupCounts([], np.empty(0, dtype=np.int64), np.empty((6, 0)))

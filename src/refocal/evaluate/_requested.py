@@ -68,7 +68,7 @@ def _with_clusters(test: Any, clusters: Any, function: str) -> Any:
     """Rows in memory, with the clusters that the caller names beside them."""
     if isinstance(test, Predictions):
         return test.with_clusters(clusters)
-    if isinstance(test, MultiLabelPredictions):  # of rows, and so of all their labels
+    if isinstance(test, MultiLabelPredictions):  # all labels of a row are in its cluster
         numbers, name, names = as_clusters(clusters, len(test), function)
         return replace(test, clusters=numbers, cluster_name=name, cluster_names=names)
     return test
@@ -77,9 +77,9 @@ def _with_clusters(test: Any, clusters: Any, function: str) -> Any:
 def _with_groups(
     rows: Predictions | BlockedDataset, groups: Any, function: str
 ) -> tuple[Predictions | BlockedDataset, Groups]:
-    """The rows with the groups that the caller names beside them, and the groups to measure.
+    """The rows with the groups that a caller adds to theirs, and the groups to measure: the added ones, if any.
 
-    A calibrator of groups is applied to those of the rows, whichever are measured.
+    A calibrator of groups is applied to all groups of the rows, also to those that are not measured.
     """
     if isinstance(rows, BlockedDataset):
         return rows, {}

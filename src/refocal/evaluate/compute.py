@@ -148,15 +148,28 @@ def compare(
     own_metrics = own_records(metrics, "compare")
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    asked: dict[str, Any] = {"groups": groups, "clusters": clusters, "features": features}
-    asked |= {"level": level, "n_resamples": n_resamples, "seed": seed}
+    asked: dict[str, Any] = {
+        "level": level,
+        "n_resamples": n_resamples,
+        "seed": seed,
+        "groups": groups,
+        "clusters": clusters,
+        "features": features,
+    }
     requested_rows(test, "compare", own_metrics, **asked)  # what cannot be measured is known before the fits
     report = progress or (lambda *_: None)
     failures = Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, calibrators, report, failures)
-    asked |= {"metrics": own_metrics, "chosen": chosen, "title": title, "fit_seconds": seconds}
-    asked["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
-    evaluation = evaluate(test, fitted, **asked)
+    evaluation = evaluate(
+        test,
+        fitted,
+        metrics=own_metrics,
+        chosen=chosen,
+        title=title,
+        fit_seconds=seconds,
+        progress=lambda done, total, words: report(len(names) + done, len(names) + total, words),
+        **asked,
+    )
     return replace(
         evaluation,
         n_validation=validation.n_known if isinstance(validation, MultiLabelPredictions) else len(validation),
@@ -257,10 +270,18 @@ def evaluate(
     """
     own_metrics = own_records(metrics, "evaluate")
     _check_calibrators(calibrators)
-    asked: dict[str, Any] = {"groups": groups, "clusters": clusters, "features": features}
-    asked |= {"level": level, "n_resamples": n_resamples, "seed": seed}
-    requested = requested_rows(test, "evaluate", own_metrics, **asked)
-    rows, measured_groups, notes_of_labels = requested
+    requested = requested_rows(
+        test,
+        "evaluate",
+        own_metrics,
+        level=level,
+        n_resamples=n_resamples,
+        seed=seed,
+        groups=groups,
+        clusters=clusters,
+        features=features,
+    )
+    rows = requested.rows
     report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
@@ -271,42 +292,43 @@ def evaluate(
     if isinstance(rows, BlockedDataset):
         results = measure_in_blocks(rows, methods_of_rows, report)
     else:
-        options: dict[str, Any] = {"metrics": own_metrics, "n_resamples": n_resamples, "seed": seed}
-        results = measure_in_memory(rows, methods_of_rows, report, failures.of, groups=measured_groups, **options)
+        results = measure_in_memory(
+            rows,
+            methods_of_rows,
+            report,
+            failures.of,
+            groups=requested.groups,
+            metrics=own_metrics,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
     warn_of_groups(usable, results.groups)
-    repeated = {} if RunNote.UNIT in results.notes else repeated_id_note(rows, "evaluate")
-    n_worth = _rows_of_weights(results)
-    worth: dict[str, str] = {RunNote.WORTH: str(n_worth)} if n_worth < results.n_rows else {}
-    can_recommend = n_worth >= FEWEST_ROWS_TO_RECOMMEND and not _are_guessing(results, rows.n_classes)
-    picked = chosen
-    if picked is None:
-        picked = _recommended_at(level, results, usable, rows.n_classes) if can_recommend else NONE
+    notes = {**requested.notes, **results.notes, **_notes_of_rows(rows, results)}
+    recommendation = None if chosen is not None else _recommendation(results, usable, rows.n_classes, level)
+    picked = chosen or recommendation or NONE
     n_shown = 1 if picked == NONE else 2
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, rows.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
-        _measured(name, usable[name], results.of, picked, level, levels.of_one, seconds.get(name))
+        _measured(name, usable[name], results.of, picked, level=level, level_of_one=levels.of_one, seconds=seconds)
         for name in results.of
     ]
-    segments = None
-    if features is not None:
-        segments = _segments(rows, methods_of_rows[picked], features, level, seed)
+    segments = None if features is None else _segments(rows, methods_of_rows[picked], features, level, seed)
     report(len(everything) + 1, len(everything) + 1, "done")
-    sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
         title=title,
-        n_validation=sizes.pop() if len(sizes) == 1 else None,
+        n_validation=_rows_of_fits(calibrators),
         n_test=results.n_rows,
         n_classes=rows.n_classes,
         class_names=_names_of_classes(rows),
         input=rows.input,
         level=level,
         chosen=picked,
-        recommended=chosen is None and can_recommend,
+        recommended=recommendation is not None,
         methods=methods,
         surface=surface_of(picked, calibrators, rows.n_classes),
-        run=run_of({**notes_of_labels, **results.notes, **_read(rows), **repeated, **worth}, calibrators),
+        run=run_of(notes, calibrators),
         failed=failures.reasons,
         segments=segments,
     )
@@ -335,11 +357,11 @@ def _segments(
 def _usable(
     everything: Mapping[str, Calibrator | None], about: Predictions | BlockedDataset, failures: Failures
 ) -> dict[str, Calibrator | None]:
-    """The methods that were fitted on the columns of the rows, perhaps in another order of their names."""
+    """The methods that were fitted on the columns of these rows, in whatever order."""
     usable: dict[str, Calibrator | None] = {}
     for name, calibrator in everything.items():
         with failures.of(name):
-            # Those of labels are measured label by label.
+            # A calibrator of several labels per row is measured label by label, whatever the columns.
             if calibrator is not None and not isinstance(calibrator, MultiLabelCalibration):
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
@@ -351,7 +373,7 @@ def _usable(
 
 
 def _check_calibrators(calibrators: Any) -> None:
-    """Fitted calibrators by their names, of which "none" is that of the uncalibrated model."""
+    """A mapping of names to fitted calibrators; the name "none" is reserved for the uncalibrated model."""
     if not isinstance(calibrators, Mapping):
         expected = "a mapping of names to fitted calibrators"
         raise ParameterError("calibrators", "evaluate", expected=expected, got=type(calibrators).__name__)
@@ -365,16 +387,28 @@ def _check_calibrators(calibrators: Any) -> None:
             raise ParameterError("calibrators", "evaluate", expected="fitted calibrators", got=got)
 
 
-def _read(test: Predictions | BlockedDataset) -> dict[str, str]:
-    """What was read from a file, in one line; nothing of arrays."""
-    source = test.reader.source if isinstance(test, BlockedDataset) else test.source
-    return {RunNote.READ: test.described()} if source.place else {}
+def _notes_of_rows(rows: Predictions | BlockedDataset, results: Results) -> dict[str, str]:
+    """What a reader must know of the rows: the file they are from, ids that repeat, how many rows they are worth."""
+    source = rows.reader.source if isinstance(rows, BlockedDataset) else rows.source
+    notes: dict[str, str] = {RunNote.READ: rows.described()} if source.place else {}
+    if RunNote.UNIT not in results.notes:
+        notes |= repeated_id_note(rows, "evaluate")
+    n_worth = _rows_of_weights(results)
+    if n_worth < results.n_rows:
+        notes[RunNote.WORTH] = str(n_worth)
+    return notes
+
+
+def _rows_of_fits(calibrators: Mapping[str, Calibrator]) -> int | None:
+    """How many rows the calibrators were fitted on; None where these differ."""
+    sizes = {int(calibrator.fit_report_.get("n_samples", 0)) for calibrator in calibrators.values()}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _in_order(
     usable: Mapping[str, Calibrator | None], about: Predictions | BlockedDataset
 ) -> dict[str, Calibrator | InOrder | None]:
-    """The methods, of which those that know the classes in another order see the columns in theirs."""
+    """The methods; one that was fitted on the classes in another order gets the columns in its own order."""
     methods: dict[str, Calibrator | InOrder | None] = dict(usable)
     for name, calibrator in usable.items():
         if calibrator is None or isinstance(calibrator, MultiLabelCalibration):
@@ -397,10 +431,15 @@ def _are_guessing(results: Results, n_classes: int) -> bool:
     return all(is_guessing(log_loss, n_classes) for log_loss in log_losses)
 
 
-def _recommended_at(
-    level: float, results: Results, calibrators: Mapping[str, Calibrator | None], n_classes: int
-) -> str:
-    """The recommended method, where what is stated on methods, means and diagrams holds together at a level."""
+def _recommendation(
+    results: Results, calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
+) -> str | None:
+    """The recommended method; None where there are too few rows for one, or where no method beats guessing.
+
+    What is stated on methods, means and diagrams holds together at the level.
+    """
+    if _rows_of_weights(results) < FEWEST_ROWS_TO_RECOMMEND or _are_guessing(results, n_classes):
+        return None
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, n_classes)
     return recommended(results.of, calibrators, n_classes, levels.methods)
 
@@ -436,8 +475,8 @@ def recommended(
 
     p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
     names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
+        limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
         names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     if not names:
         return NONE
@@ -460,9 +499,10 @@ def _measured(
     calibrator: Calibrator | None,
     results: Mapping[str, Result],
     picked: str,
+    *,
     level: float,
     level_of_one: float,
-    fit_seconds: float | None,
+    seconds: Mapping[str, float],
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
     result = results[name]
@@ -492,7 +532,7 @@ def _measured(
         reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
-        fit_seconds=fit_seconds,
+        fit_seconds=seconds.get(name),
         predict_seconds=result.seconds,
         map=facts,
         groups=[] if details is None else details.groups,

@@ -35,7 +35,7 @@ UNITS = ("both", "dataset", "network", "run")
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """What is known of a metric of a comparison, also where its function is not: a file of results says all of it.
+    """A metric of a comparison, without its function, so that a file of results has all of it.
 
     >>> ComparedMetric.of(METRICS["ece"]).record.heading
     'ECE %'

@@ -284,7 +284,7 @@ def _without(run: RunScores, failed: dict[str, str]) -> RunScores:
 
 
 def _default_unit(runs: list[RunScores]) -> str:
-    """What of the networks there is enough of to speak of others."""
+    """The unit that results are generalised over: data sets, networks or both, if there are enough of them; or runs."""
     has_datasets = len({run.dataset for run in runs}) >= FEWEST_CLUSTERS
     has_networks = len({run.network for run in runs}) >= FEWEST_CLUSTERS
     if has_datasets and has_networks:

@@ -102,7 +102,7 @@ def clustered_difference(
 
 
 def clustered_rate(rates: Vector, clusterings: Sequence[Indices], level: float) -> Interval:
-    """The mean of rates from 0 to 1 over experiments, with its interval; of a single experiment that is all of them.
+    """The mean of rates from 0 to 1 over experiments, with its interval; for one experiment it is from 0 to 1.
 
     >>> interval = clustered_rate(np.ones(8), [], 0.95)
     >>> interval.value, round(interval.low, 2), interval.high

@@ -244,13 +244,13 @@ def recommendation(evaluation: Evaluation) -> str:
 
 
 def _test_of_rank(evaluation: Evaluation, method: Measured) -> PairedDifference:
-    """The test of a method against the one that is shown, by what methods are ranked by."""
+    """The test of a method against the one that is shown, by the measure that methods are ranked by."""
     tested = method.against_chosen
     return tested["log_loss"] if evaluation.positive is not None else test_of_ece(tested)
 
 
 def _is_significantly_lower(evaluation: Evaluation, method: Measured) -> bool:
-    """Whether a method is below the one that is shown, by what methods are ranked by."""
+    """Whether a method is significantly below the one that is shown, by the measure that methods are ranked by."""
     tested = _test_of_rank(evaluation, method)
     return tested.p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) < 0
 

@@ -267,11 +267,11 @@ def _probability(x: Vector) -> Vector:
 
 
 def _tabulated(curves: Sequence[LogOddsCurve], mean: MeanCurve, x: Vector) -> Curve:
-    """A mean of curves as one piecewise linear curve, so that it is applied as fast as any of them.
+    """A mean of curves as one piecewise linear curve, which is applied as fast as any of them.
 
-    Knots are added halfway between two others where the mean lies farthest from the line between them, until it lies
-    within a tolerance there. Beyond the scores, where curves that are straight and curves that are constant part, there
-    are knots up to another range on either side.
+    Knots are added halfway between two others, where the mean is farthest from the line between them, until it is
+    within a tolerance everywhere. Beyond the scores some curves are straight and others constant, so that knots go on
+    for the range of the scores on either side.
     """
     tolerance = 0.005  # of log-odds
     max_knots = 128

@@ -59,6 +59,7 @@ class Written(NamedTuple):
     n_rows: int
     n_skipped: int
     was_there: bool
+    """Whether the file was there already, made from the same source."""
     problem: str | None = None
     """Why nothing was written for it, where bad parts are skipped."""
     saw_groups: bool = True
@@ -133,9 +134,9 @@ class ChunkPredictor:
 
 
 def _placeholder(values: Any, bad: Any, reader: RowReader) -> Any:
-    """What stands in for bad rows until their predictions are removed again: a good row, or else any.
+    """The scores that replace those of bad rows until their predictions are removed: a good row, if there is one.
 
-    Rows that all look like probabilities are no logits; whether they do must not depend on what is put in.
+    A warning says if all logits look like probabilities; it must not depend on these scores.
     """
     if not bad.all():
         return values[np.argmin(bad)]
@@ -278,9 +279,9 @@ class ApplyReading:
 
 
 def columns_of_fit(calibrator: Calibrator, path: str | os.PathLike[str], storage_options: Options = None) -> str | None:
-    """The columns that a fit was told to take, as `values`, where a table has all of them; else None.
+    """The columns that the fit was told to use, as an argument `values`, if a table has all of them; else None.
 
-    A table may well have other columns that could hold scores, such as those of another model.
+    Without it, other columns that could hold scores, such as those of another model, would be ambiguous.
     """
     columns = calibrator.fit_report_.get("columns", [])
     if not columns or any("," in name for name in columns) or not is_tables(os.fspath(path)):
@@ -299,18 +300,8 @@ def open_application(
     calibrator: Calibrator, path: str | os.PathLike[str], output: str | os.PathLike[str], reading: ApplyReading
 ) -> Application:
     """Find out how the rows are read and where they are written, before anything is; the arguments are `apply`'s."""
-    target = Path(output)
-    ending = target.suffix.lower()
-    if "://" in os.fspath(output):
-        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
-    if ending == ".gz":
-        raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
+    is_folder = _is_folder(output)
     of_labels = os.fspath(reading.labels) if reading.labels else None
-    groups = group_columns(calibrator)
-    is_folder = ending not in (*ARRAYS, *TABLES) or target.is_dir()
-    if is_folder and target.exists() and not target.is_dir():  # a file, a pipe or a device
-        expected = f"a folder, or a file that ends in {' or '.join((*ARRAYS, *TABLES))}"
-        raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
     guard_output(output, [path], files=[of_labels], is_folder=is_folder, function="apply")
     several_labels = isinstance(calibrator, MultiLabelCalibration)
     if several_labels and reading.renormalise:
@@ -320,10 +311,10 @@ def open_application(
     if values is None and not several_labels:
         values = columns_of_fit(calibrator, path, reading.storage_options)
     query = Query(
-        calibrator.input,
-        values,
-        of_labels,
-        groups=groups,
+        input=calibrator.input,
+        values=values,
+        labels=of_labels,
+        groups=group_columns(calibrator),
         options=reading.storage_options,
         lenient=reading.skip_bad_rows,
         function="apply",
@@ -337,24 +328,57 @@ def open_application(
     if reader.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{reader.n_classes} columns")
-    order = order_of_columns(calibrator, reader.class_names, "apply")
-    if reader.has_one_number:
-        reader.check_one_column(named_classes(calibrator))
-        if order is not None and reader.class_names is not None:
-            own = f"the numbers are about {reader.class_names[1]!r}, the second of its class_names"
-            raise FormatError(f"{path}: {own}; the calibrator takes those about {called_classes(calibrator)[1]!r}.")
-        order = None  # one number is about the second of the calibrator's classes, whatever these are called
+    order = _order_of_classes(calibrator, reader, path)
     if several_labels:  # rows of probabilities have any sum
         reader = replace(reader, input="logits")
     reader = replace(reader, renormalise=reading.renormalise)
-    predict = ChunkPredictor(calibrator, reader, order, precision_kept=ending in ARRAYS)
-    return Application(predict, parts, target, is_folder, (reading.values, of_labels), tuple(query.bad or ()))
+    target = Path(output)
+    predict = ChunkPredictor(calibrator, reader, order, precision_kept=target.suffix.lower() in ARRAYS)
+    return Application(
+        predict,
+        parts,
+        target,
+        is_folder,
+        named=(reading.values, of_labels),
+        problems=tuple(query.bad or ()),
+    )
+
+
+def _is_folder(output: str | os.PathLike[str]) -> bool:
+    """Whether an output is a folder of Parquet files instead of one file; refused if it can be neither."""
+    target = Path(output)
+    ending = target.suffix.lower()
+    if "://" in os.fspath(output):
+        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
+    if ending == ".gz":
+        raise ParameterError("output", "apply", expected="a table that is not compressed", got=repr(os.fspath(output)))
+    if ending in (*ARRAYS, *TABLES):
+        return target.is_dir()
+    if target.exists() and not target.is_dir():  # a file, a pipe or a device
+        expected = f"a folder, or a file that ends in {' or '.join((*ARRAYS, *TABLES))}"
+        raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
+    return True
+
+
+def _order_of_classes(calibrator: Calibrator, reader: RowReader, path: str | os.PathLike[str]) -> Indices | None:
+    """The positions of a calibrator's classes among the columns of the rows; None if they are in the same order.
+
+    One number per row is about the second of the calibrator's classes, whatever these are called.
+    """
+    order = order_of_columns(calibrator, reader.class_names, "apply")
+    if not reader.has_one_number:
+        return order
+    reader.check_one_column(named_classes(calibrator))
+    if order is not None and reader.class_names is not None:
+        own = f"the numbers are about {reader.class_names[1]!r}, the second of its class_names"
+        raise FormatError(f"{path}: {own}; the calibrator takes those about {called_classes(calibrator)[1]!r}.")
+    return None
 
 
 def _jobs(
     predict: ChunkPredictor, parts: Sequence[Part], named: tuple[str | None, str | None], targets: Sequence[Path]
 ) -> list[Job]:
-    """Each part with the file that it is written to and what this is made from, of which the columns are `named`."""
+    """Each part with its file and a text of all that the file is made from; `named` are the columns asked for."""
     columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
     options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
@@ -419,10 +443,10 @@ def _write_file(
     *,
     is_all: bool = False,
 ) -> Written:
-    """Write parts, in their order, into one file. Without rows it has the columns of another part, `with_rows`.
+    """Write parts, in their order, into one file. Without rows it gets the columns of another part, `with_rows`.
 
-    Where these are all parts, it is said that none has a group that the fit has seen before the file is there: a caller
-    for whom that is an error has no file.
+    If these are all parts, `is_all`, and no row has a group that the fit has seen, the warning comes before the file is
+    in its place: a caller who turns warnings into errors gets no file.
     """
     n_rows = 0
     n_skipped = 0
@@ -503,14 +527,14 @@ def _further_columns(
 
 
 def _are_mixed(calibrator: Calibrator) -> bool:
-    """Whether some classes are words and others numbers: labels are then words, whichever of them a block has."""
+    """Whether some classes are words and others numbers: labels are then written as words in every block."""
     if isinstance(calibrator, MultiLabelCalibration):  # whose labels are ones and zeros
         return False
     return len({type(key) for key in number_keys(called_classes(calibrator))}) > 1
 
 
 def _whole_numbers(labels: Any) -> Any:
-    """Labels that are whole numbers as integers, however they are stored, where one is missing as well."""
+    """Labels as integers if all are whole numbers, however they are stored; some may be missing."""
     cells = plain(labels)
     if cells.dtype.kind == "O" and any(isinstance(cell, (list, dict, np.ndarray)) for cell in cells):
         return labels  # several in a cell

@@ -1,8 +1,8 @@
 """Which arrays or columns of a file hold what.
 
-Columns that are not plainly classes are never taken for classes. Plain are those that are named by a caller, those
-whose common beginning says that they are scores (logit_cat, p_dog), those that labels are called by, those called by
-whole numbers, those whose probabilities sum to 1, and three or more that are as many as a calibrator has classes.
+Columns are taken for classes only where it is plain that they are: if a caller names them, if their common beginning
+says that they are scores (logit_cat, p_dog), if labels are their names, if they are called by whole numbers, if their
+probabilities sum to 1, or if they are three or more and as many as a calibrator has classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from refocal.errors import FormatError, ParameterError, Remedy
 from refocal.io.files import Options
 from refocal.rows.class_names import differing_ends, shared_beginning
 from refocal.rows.gate import names_of_columns
-from refocal.rows.keys import label_key, order_of_numbers
+from refocal.rows.keys import LabelKey, label_key, order_of_numbers
+from refocal.rows.scores import stored_kind
 
 # What names of columns and arrays, or their beginnings, say of the numbers in them.
 SAY_PROBABILITIES = ("p", "prob", "proba", "probability", "probabilities", "probs")
@@ -81,7 +82,7 @@ class Query:
     n_classes: int | None = None
     """The number of classes, where a calibrator knows it."""
     marks: tuple[int, ...] = ()
-    """Labels of rows that have none, which are no names of columns."""
+    """Labels that mark rows without one; they are not the names of columns."""
     only_labels: bool = False
     """Whether a file has labels and no scores."""
     bad: list[str] | None = None
@@ -99,7 +100,7 @@ class Query:
             raise ParameterError("values", self.function, expected=expected, got=repr(self.values))
 
     def with_clusters(self, name: str | None) -> Query:
-        """The same with a column of clusters, which is read as those of groups are."""
+        """The query with a column of clusters, which is read like a column of groups."""
         if name is None:
             return self
         is_group = name in self.groups
@@ -123,7 +124,7 @@ class Columns:
     """None, one, or with several labels per row one for each class."""
     class_names: tuple[str, ...] | None
     whole_names: tuple[str, ...] = ()
-    """The names of the columns, where those of the classes are shorter."""
+    """The whole names of the columns, where the names of the classes are a part of them."""
     n_classes: int = 0
     """The number of classes, of a table that has rows."""
     input: str = "logits"
@@ -186,7 +187,7 @@ def _labels_of_each_class(contents: Contents, query: Query) -> list[str]:
 
 
 def _array(contents: Contents, query: Query, columns: Columns) -> Columns:
-    """The array of scores; a .npy file has one array without a name, which is what the caller says it is."""
+    """The array of scores; the caller says what the one array of a .npy file is, which has no name."""
     if contents.is_anonymous:
         return replace(columns, classes=(contents.names[0],), input=query.input or "logits")
     if query.values is not None:
@@ -236,8 +237,7 @@ def _kind(columns: Sequence[str], query: Query, contents: Contents) -> str:
         kind = None  # of classes called p and prob the names say nothing
     if query.input is None:
         return kind or "logits"
-    stated = "probabilities" if query.input == "probabilities" else "logits"
-    if kind not in (None, stated) and query.values is None:
+    if kind not in (None, stored_kind(query.input)) and query.values is None:
         raise _of_other_kind(contents, query.input, columns[0])
     return query.input
 
@@ -334,15 +334,16 @@ def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> li
 
 
 def _one_column(contents: Contents, query: Query, candidates: Sequence[str], labels: str | None) -> str | None:
-    """The column of the positive class of two, by its name; none where it is a class of one letter among others.
+    """The single column of the positive class of two, such as p; None where its name is rather that of a class.
 
-    Such classes are what labels are called by: beside labels 0 and 1 a column w or n is no class, and p is.
+    A column p among columns of one letter each is the class p if the labels are such letters. Beside labels 0 and 1 it
+    holds probabilities, and columns such as w and n are no classes.
     """
     if len(candidates) > 1 and all(len(name) == 1 for name in candidates):
         given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
         if given and given <= {label_key(name) for name in candidates}:
             return None
-    stated = query.input and ("probabilities" if query.input == "probabilities" else "logits")
+    stated = None if query.input is None else stored_kind(query.input)
     ones = [name for name in candidates if name.lower() in ONE_COLUMN]
     fitting = [name for name in ones if stated in (None, _said(name))]
     if len(fitting) > 1:
@@ -369,10 +370,9 @@ def _of_calibrator(contents: Contents, query: Query, candidates: Sequence[str]) 
 
 
 def _only(contents: Contents, query: Query, fitting: list[list[str]]) -> list[str] | None:
-    """The one set of columns that fits; of several, such as those of two models, those of the kind that was stated."""
+    """The one set of columns that fits; of several sets, such as those of two models, the one of the stated kind."""
     if len(fitting) > 1 and query.input is not None:
-        stated = "probabilities" if query.input == "probabilities" else "logits"
-        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stated)]
+        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stored_kind(query.input))]
     if len(fitting) > 1:
         raise _which(contents, [name for columns in fitting for name in columns])
     return fitting[0] if fitting else None
@@ -395,8 +395,7 @@ def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str])
     groups = _by_beginning(candidates)
     plain = [name for name in groups if name.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
     if query.input is not None and len(plain) > 1:
-        stated = "probabilities" if query.input == "probabilities" else "logits"
-        plain = [name for name in plain if _said(name) == stated]
+        plain = [name for name in plain if _said(name) == stored_kind(query.input)]
     plain = plain or [name for name in groups if name.lower() in say_scores]
     if len(plain) > 1:
         raise _which(contents, [name for beginning in plain for name in groups[beginning]])
@@ -409,37 +408,39 @@ def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str])
 def _called_by_labels(
     contents: Contents, query: Query, candidates: Sequence[str], labels: str | None
 ) -> list[str] | None:
-    """The columns that labels are called by, and columns called by whole numbers beside such; or all that they count.
+    """The columns whose names the first labels are, with or without a beginning that the columns share.
 
-    Other columns are no classes if they hold text or whole numbers, as ids and ages do. Those that could be a class
-    that does not occur among the first labels are not left out silently: their sums tell, or the caller must.
+    Else columns called by whole numbers, or all columns if the labels count them.
     """
     cells = contents.first_cells([*candidates, *([labels] if labels else [])])
     keys = {label_key(name): name for name in candidates}
-    whole = [name for key, name in keys.items() if isinstance(key, int)]
+    numbered = {key: name for key, name in keys.items() if isinstance(key, int)}
     given = _first_labels(cells, query, labels)
     truths = {0: "False", 1: "True"}
     if given <= truths.keys() and keys.keys() >= {*truths.values()}:
         given = {truths[number] for number in given}
     if given and given <= keys.keys():
-        numbers = {label_key(name) for name in whole}
-        called = [name for key, name in keys.items() if key in given or (key in numbers and given & numbers)]
+        # If some labels are whole numbers, all columns called by whole numbers are classes.
+        named = given | numbered.keys() if given & numbered.keys() else given
+        called = [name for key, name in keys.items() if key in named]
         return _without_strangers(contents, query, candidates, called, cells)
-    fitting = []
-    for columns in _by_beginning(candidates).values():
-        start = shared_beginning(columns)
-        spelt = {label_key(name) for column in columns for name in (column, column[start:])}
-        if given and given <= spelt:
-            fitting.append(columns)
+    with_beginning = [*_by_beginning(candidates).values()] if given else []
+    fitting = [columns for columns in with_beginning if given <= _spellings(columns)]
     if fitting:
         return _only(contents, query, fitting)
-    if len(whole) > 1:
-        return whole
+    if len(numbered) > 1:
+        return [*numbered.values()]
     # Labels that count all columns from 0 or 1: no column is left over that could be something else. Labels of two
     # kinds count any two columns, also a score and an age; these have to be named.
     counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
     are_all_counted = len(candidates) > 2 and given in counted
     return list(candidates) if are_all_counted and _are_alike(candidates, cells) else None
+
+
+def _spellings(columns: Sequence[str]) -> set[LabelKey]:
+    """What labels may call these columns: their names, and these without the beginning that all share."""
+    start = shared_beginning(columns)
+    return {label_key(name) for column in columns for name in (column, column[start:])}
 
 
 def _are_alike(columns: Sequence[str], cells: Mapping[str, NDArray[Any]]) -> bool:
@@ -468,7 +469,11 @@ def _without_strangers(
     called: list[str],
     cells: Mapping[str, NDArray[Any]],
 ) -> list[str] | None:
-    """The columns that labels are called by, if no other one could be a class that does not occur among them."""
+    """The columns that labels are called by, if no other one could be a class that the first labels do not have.
+
+    A column of text or whole numbers, such as an id or an age, is no class. Others are not left out silently: either
+    the sums of the rows tell, or the caller must.
+    """
     are_whole = all(not could_be_scores(name, cells[name]) for name in called)
     others = [name for name in candidates if name not in called]
     doubtful = [name for name in others if could_be_scores(name, cells[name], are_whole)]

@@ -48,10 +48,9 @@ def blocks(
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
-    A fourth entry are the groups that the rows belong to, an array or several by their names, in every block or in
-    none; weights may be None.
-    `clusters` is the name of the one of them that has the clusters of the rows, such as customers.
-    With `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
+    A fourth entry has the groups of the rows, in every block or in none: one array, or several by their names; weights
+    may then be None. `clusters` names the column among them that has the clusters of the rows, such as customers. With
+    `class_names`, one for each column, labels may be these names. The columns of data frames are names of classes,
     and may be in another order in each block. Rows whose label is `ignore_index` are left out.
 
     >>> import numpy as np
@@ -245,10 +244,10 @@ class _Reading(NamedTuple):
 
 
 def _of_frame(frame: Any, y: Any, sample_weight: Any, groups: Any, reading: _Reading, client: Any) -> DaskDataset:
-    """A DataFrame of Dask with the labels in it or beside it: each partition is a leaf.
+    """The rows of a Dask DataFrame with labels in it or beside it: each partition is a leaf.
 
-    On its own a Series would be cut into partitions of its own, and so becomes a column of the frame. Dask joins it by
-    the index, but rows in memory belong together by their places: these must agree.
+    A Series beside the frame has partitions of its own, so it is joined as a column. Dask joins by the index, whereas
+    rows in memory are matched by their places: both must agree.
     """
     if not (sample_weight is None or isinstance(sample_weight, str) or hasattr(sample_weight, "to_dask_array")):
         expected = "the name of a column of X, or a Dask Series, as y is"

@@ -170,8 +170,8 @@ class TopK:
     def predict_log_proba(self, calibrator: Calibrator) -> Vector:
         """The calibrated log-probabilities of the classes that were given, (N, k).
 
-        The labels, and what is known of them, have no say: they are not known of new rows. A temperature that was
-        fitted to `within()`, whose rows have k classes, is that of all classes.
+        Labels are not used, since those of new rows are not known. A temperature that was fitted to `within()`, whose
+        rows have k classes, is applied to all classes.
         """
         unlabelled = TopK(self.log_p, self.indices, None, self.n_classes, tail=self.tail)
         predict: Callable[[Any], Any] = calibrator.predict_log_proba

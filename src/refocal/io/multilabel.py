@@ -85,7 +85,7 @@ class MultiLabelPredictions(CheckedRows):
         names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name) or ()
         weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
         if weights is not None:
-            known = known & (weights > 0.0)[:, None]  # rows of weight 0 have no say
+            known = known & (weights > 0.0)[:, None]  # rows of weight 0 do not count
         return cls(array, np.where(known, target, UNKNOWN), kind, weights, names)
 
     @property

@@ -117,12 +117,25 @@ def read(
     array([0, 0])
     """
     marks = check_marks(ignore_index, "read")
-    query = Query(input, values, os.fspath(labels) if labels else None, weight, groups, labelled=True, marks=marks)
-    query = query.with_clusters(clusters)
     known = None if classes is None else names_in_order(classes, "read", "classes")
-    raw, reader = read_source(path, replace(query, classes=known))
-    options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
-    reader = replace(reader, ignore_index=marks, **options)
+    query = Query(
+        input=input,
+        values=values,
+        labels=os.fspath(labels) if labels else None,
+        weight=weight,
+        groups=groups,
+        labelled=True,
+        marks=marks,
+        classes=known,
+    )
+    raw, reader = read_source(path, query.with_clusters(clusters))
+    reader = replace(
+        reader,
+        ignore_index=marks,
+        positive_label=positive_label,
+        renormalise=renormalise,
+        first_label=first_label,
+    )
     return read_raw(raw, reader.of_classes(known) if class_names is None else named(reader, class_names))
 
 
@@ -222,15 +235,30 @@ def open_rows(
     >>> round(fitted.temperature_, 1)
     1.5
     """
-    of_labels = os.fspath(labels) if labels else None
-    which = (input, values, of_labels, weight, groups, storage_options, skip_bad_rows, "open_rows")
     marks = check_marks(ignore_index, "open_rows")
     known = None if classes is None else names_in_order(classes, "open_rows", "classes")
-    query = Query(*which, labelled=True, bad=[] if skip_bad_parts else None, marks=marks, classes=known)
-    query = query.with_clusters(clusters)
+    query = Query(
+        input=input,
+        values=values,
+        labels=os.fspath(labels) if labels else None,
+        weight=weight,
+        groups=groups,
+        options=storage_options,
+        lenient=skip_bad_rows,
+        function="open_rows",
+        labelled=True,
+        classes=known,
+        marks=marks,
+        bad=[] if skip_bad_parts else None,
+    ).with_clusters(clusters)
     parts, reader = open_parts(path, query)
-    options: dict[str, Any] = {"positive_label": positive_label, "renormalise": renormalise, "first_label": first_label}
-    reader = replace(reader, ignore_index=marks, **options)
+    reader = replace(
+        reader,
+        ignore_index=marks,
+        positive_label=positive_label,
+        renormalise=renormalise,
+        first_label=first_label,
+    )
     reader = reader.of_classes(known) if class_names is None else named(reader, class_names)
     reader = reader.in_order_of_numbers()
     rows = of_parts(parts, reader, scheduler, client, map)
@@ -294,8 +322,15 @@ def open_parts(
         expected = f"the {opened.columns.input} must be two-dimensional, or one number per row for two classes"
         raise FormatError(f"{place}: {expected}. Got shape {tuple(raw.values.shape)} instead.")
     _check_two_classes(place, counted, several_labels=several_labels or query.several or query.passes_several)
-    options: dict[str, Any] = {"several_labels": several_labels, "is_moved": raw.is_moved}
-    parts = array_parts(raw.values, raw.labels, raw.weight, raw.groups, place, **options)
+    parts = array_parts(
+        raw.values,
+        raw.labels,
+        raw.weight,
+        raw.groups,
+        place,
+        several_labels=several_labels,
+        is_moved=raw.is_moved,
+    )
     return parts, _reader(place, opened, query, counted)
 
 
@@ -311,20 +346,22 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
     columns = opened.columns
     is_table = bool(opened.tables)
     source = Origin(
-        place,
-        columns.classes,
-        opened.labels,
-        "",
-        columns.unused(query) if is_table else (),
-        len(columns.names) if is_table else 0,
+        place=place,
+        columns=columns.classes,
+        labels=opened.labels,
+        unused=columns.unused(query) if is_table else (),
+        n_columns=len(columns.names) if is_table else 0,
         repeated_id=_repeated_id(opened, query),
         is_named=query.values is not None,
     )
+    class_names = opened.class_names
+    if not query.several:
+        class_names = check_class_names(class_names, n_classes, query.function)
     return RowReader(
         n_classes,
-        columns.input,
-        opened.class_names if query.several else check_class_names(opened.class_names, n_classes, query.function),
-        columns.whole_names or tuple(opened.class_names or ()),
+        input=columns.input,
+        class_names=class_names,
+        whole_names=columns.whole_names or tuple(opened.class_names or ()),
         skip_bad_rows=query.lenient,
         function=query.function,
         source=source,

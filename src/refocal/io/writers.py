@@ -71,7 +71,7 @@ def columns_of(
 
 
 def _side_by_side(columns: ColumnValues) -> NDArray[Any]:
-    """Columns of labels as a matrix: of numbers where all are, or truths, NaN where one is missing, else of text."""
+    """Columns of labels as a matrix: of numbers if all are numbers or booleans, NaN if missing; otherwise of text."""
     cells = [plain(without_truths(column)) for column in columns.values()]
     if all(column.dtype.kind in "iufb" for column in cells):
         return np.stack(cells, axis=1)
@@ -109,7 +109,7 @@ def _columns(answers: Answers, names: list[str], form: Form) -> dict[str, Any]:
 
 
 def _check_names(answers: Answers, names: list[str]) -> None:
-    """Refuse classes that are called as the column of sets, or as that of the bounds of another class."""
+    """Refuse a class that has the name of the column of sets, or of a column of bounds of another class."""
     others = ["set" if name == "sets" else f"{class_name}_{name}" for name in answers.further for class_name in names]
     twice = next((name for name in names if name in others), None)
     if twice is not None:
@@ -300,7 +300,7 @@ def array_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add
 
 
 def _texts(cells: NDArray[Any]) -> NDArray[np.str_]:
-    """Python's objects as text, which is empty where one is missing, as it is read; lists as JSON.
+    """Python's objects as text: a missing one is an empty text, as for readers, and a list is JSON.
 
     >>> _texts(np.array([1, None, "cat", float("nan")], dtype=object))
     array(['1', '', 'cat', ''], dtype='<U3')

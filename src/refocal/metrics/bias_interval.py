@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,56 +124,28 @@ def _interval_of_shift(
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
 
-    smallest_p = 1e-12  # of which the log-odds are ± 28
     largest_shift = 60.0  # takes a probability of 1e-12 to one of 1 - 1e-12, and back
     cells = cells.with_weight()
-    share = cells.share
-    mean = float(share @ cells.p)
-    rate = float(cells.correct.sum() / cells.weight.sum())
-    inside = np.clip(cells.p, smallest_p, 1.0 - smallest_p)
-    log_odds = np.log(inside) - np.log1p(-inside)
+    shifted = _ShiftedCells.of(cells)
+    mean = float(shifted.share @ cells.p)
+    rate = shifted.rate
     z = critical_value(level, n_clusters)
-
-    def shifted(shift: float) -> tuple[Vector, Vector]:
-        """The probabilities after a shift, and one less them."""
-        odds = np.exp(log_odds + shift)
-        return odds / (1.0 + odds), 1.0 / (1.0 + odds)
-
-    def difference(shift: float) -> float:
-        """The rate less the mean after a shift, by the rarer outcome: 1 - p has lost the digits of a small p."""
-        p, complement = shifted(shift)
-        return float(rate - share @ p if rate < 0.5 else share @ complement - (1.0 - rate))
-
-    def variance_at(shift: float) -> float:
-        p, complement = shifted(shift)
-        return float(share**2 @ (p * complement / cells.size_at(p)))
-
     of_residuals = _variance_of_bias(cells) if variance is None else variance
     dispersion = 1.0
-    if difference(-largest_shift) > 0.0 > difference(largest_shift):
-        of_rate = variance_at(brentq(difference, -largest_shift, largest_shift, xtol=1e-10))
+    if shifted.difference(-largest_shift) > 0.0 > shifted.difference(largest_shift):
+        of_rate = shifted.variance(brentq(shifted.difference, -largest_shift, largest_shift, xtol=1e-10))
         dispersion = max(1.0, of_residuals / of_rate)
 
     def end(side: float) -> float:
         """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
 
         def excess(shift: float) -> float:
-            p, complement = shifted(shift)
-            test = RateTest(
-                rate=rate,
-                expected=min(float(share @ p), 1.0),
-                complement=float(share @ complement),
-                difference=difference(shift),
-                variance=dispersion * variance_at(shift),
-                level=level,
-                n_clusters=n_clusters,
-            )
-            return excess_of(test, side)
+            return excess_of(shifted.test(shift, dispersion, level, n_clusters), side)
 
         if excess(-largest_shift) * excess(largest_shift) > 0:
             return 0.0 if side > 0 else 1.0
-        p, _ = shifted(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
-        return float(share @ p)
+        p, _ = shifted.probabilities(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
+        return float(shifted.share @ p)
 
     lowest_rate = end(1.0)
     highest_rate = end(-1.0)
@@ -191,6 +164,53 @@ def _interval_of_shift(
         bias=0.0,
         n_resamples=0,
     )
+
+
+@dataclass(frozen=True)
+class _ShiftedCells:
+    """Cells of rows, with weight, as they are after a shift of all log-odds."""
+
+    cells: Bins
+    share: Vector
+    rate: float
+    """The observed rate of all rows."""
+    log_odds: Vector
+
+    @classmethod
+    def of(cls, cells: Bins) -> _ShiftedCells:
+        """The cells, with probabilities that have log-odds."""
+        smallest_p = 1e-12  # log-odds of ± 28
+        inside = np.clip(cells.p, smallest_p, 1.0 - smallest_p)
+        rate = float(cells.correct.sum() / cells.weight.sum())
+        return cls(cells, cells.share, rate, np.log(inside) - np.log1p(-inside))
+
+    def probabilities(self, shift: float) -> tuple[Vector, Vector]:
+        """The probabilities after a shift, and one less them."""
+        odds = np.exp(self.log_odds + shift)
+        return odds / (1.0 + odds), 1.0 / (1.0 + odds)
+
+    def difference(self, shift: float) -> float:
+        """The rate less the mean after a shift, by the rarer outcome: 1 - p has lost the digits of a small p."""
+        p, complement = self.probabilities(shift)
+        return float(self.rate - self.share @ p if self.rate < 0.5 else self.share @ complement - (1.0 - self.rate))
+
+    def variance(self, shift: float) -> float:
+        """The variance of the rate of independent rows with the probabilities after a shift."""
+        p, complement = self.probabilities(shift)
+        return float(self.share**2 @ (p * complement / self.cells.size_at(p)))
+
+    def test(self, shift: float, dispersion: float, level: float, n_clusters: int | None) -> RateTest:
+        """What a test of a shift compares."""
+        p, complement = self.probabilities(shift)
+        return RateTest(
+            rate=self.rate,
+            expected=min(float(self.share @ p), 1.0),
+            complement=float(self.share @ complement),
+            difference=self.difference(shift),
+            variance=dispersion * self.variance(shift),
+            level=level,
+            n_clusters=n_clusters,
+        )
 
 
 def _variance_of_bias(cells: Bins) -> float:

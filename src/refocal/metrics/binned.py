@@ -158,10 +158,10 @@ def classwise_ece(
 def _classwise_model(
     rows: Predictions, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1"
 ) -> ErrorModel | None:
-    """The bins of all classes; every class has the same weight, so that the mean of l1 errors is that of all bins.
+    """The bins of all classes as one set: since each class has the same weight, the mean of l1 errors is that of all.
 
-    A mistake moves two classes, that of the label and that predicted for it, so that errors of classes go together: the
-    variance is that of the sum over classes. Of two classes that of class 0 is the same error once more.
+    The errors of classes are correlated, because a mistake changes two of them, the true and the predicted class: the
+    variance is that of their sum. Two classes have the same error, so that one of them is enough.
     """
     if norm != "l1":
         return None

@@ -153,10 +153,10 @@ def outcome_weights(
 
 
 def effective_size(rate: Any, weight: Any, of_one: Any, of_zero: Any) -> Any:
-    """The number of rows without weights whose share of ones varies as much as that of rows of these sums of weights.
+    """The number of unweighted rows whose share of ones has the same variance as that of the weighted rows.
 
-    The variance of the share is Σw²(y - rate)² / (Σw)², where a row weighs `of_one` if y = 1 and `of_zero` otherwise:
-    rate (1 - rate)² of_one + (1 - rate) rate² of_zero over Σw.
+    `weight` is Σw. The variance of the weighted share is Σw²(y - rate)² / (Σw)², where a row weighs `of_one` if y = 1
+    and `of_zero` otherwise: rate (1 - rate)² of_one + (1 - rate) rate² of_zero over Σw.
     """
     return weight / ((1.0 - rate) * of_one + rate * of_zero)
 

@@ -1,7 +1,7 @@
 """The default interval of every metric, by its own summary or by the bootstrap, and of the difference of two models.
 
-A resample is a vector of counts, one per row, drawn once for all measures that are compared; with clusters these are
-drawn, and each count is that of all rows of one. A score that is a mean is then one matrix product.
+A resample is a vector of counts, one per row, drawn once for all measures that are compared. With clusters, whole
+clusters are drawn, so that all rows of one have the same count. A score that is a mean is then one matrix product.
 """
 
 from __future__ import annotations

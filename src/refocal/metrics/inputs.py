@@ -26,7 +26,7 @@ from refocal._arrays import (
     row_blocks,
     to_numpy,
 )
-from refocal._clusters import as_clusters
+from refocal._groups import Groups, as_groups
 from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_sums
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows import Predictions
@@ -61,19 +61,26 @@ def read_probabilities(
 ) -> Predictions:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
-    `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
-    labels such as 255; functions without such an argument leave it out here. `Predictions` in the place of `y_true`
-    were checked before: so every metric has one function, for users and for `Metric.measure`. Errors call the labels
-    `labels_name`; `class_names` are those of columns that have none of their own, the argument `classes` of metrics.
+    `ignore_index` is what the caller of `function` was given. If it is None, errors about labels such as 255 name it as
+    the remedy; functions without this argument leave it out here. Instead of `y_true`, `Predictions` may be given,
+    which were checked before: so one function of each metric serves users and `Metric.measure`. Errors call the labels
+    `labels_name`. `class_names`, the argument `classes` of metrics, are for columns without names.
     """
     if isinstance(y_true, Predictions):
-        more = {"probabilities": probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
-        more["classes"] = class_names
-        check_alone(y_true, function, **more)
+        beside = {"sample_weight": sample_weight, "ignore_index": ignore_index, "classes": class_names}
+        check_alone(y_true, function, probabilities=probabilities, **beside)
         rows = y_true.as_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
-    given = (y_true, probabilities, sample_weight)
-    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name, class_names, clusters)
+    rows, tolerance = read(
+        y_true,
+        probabilities,
+        sample_weight,
+        Arguments("probabilities", labels_name),
+        function,
+        ignore_index,
+        class_names=class_names,
+        clusters=clusters,
+    )
     p = rows.values
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -97,14 +104,20 @@ def read_log_probabilities(
 ) -> Predictions:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Predictions):
-        more = {"log_probabilities": log_probabilities, "sample_weight": sample_weight, "ignore_index": ignore_index}
-        more["classes"] = class_names
-        check_alone(y_true, function, **more)
+        beside = {"sample_weight": sample_weight, "ignore_index": ignore_index, "classes": class_names}
+        check_alone(y_true, function, log_probabilities=log_probabilities, **beside)
         rows = y_true.as_log_probabilities()
         return rows if clusters is None else rows.with_clusters(clusters)
-    given = (y_true, log_probabilities, sample_weight)
-    options: dict[str, Any] = {"class_names": class_names, "clusters": clusters}
-    rows, tolerance = read(*given, "log_probabilities", function, ignore_index, **options)
+    rows, tolerance = read(
+        y_true,
+        log_probabilities,
+        sample_weight,
+        Arguments("log_probabilities", "y_true"),
+        function,
+        ignore_index,
+        class_names=class_names,
+        clusters=clusters,
+    )
     values = rows.values
     highest = float(values.max())
     if not highest <= tolerance:
@@ -136,22 +149,24 @@ def read_pair(
 
     Both may be Predictions, which have their labels and weights: `y_true` is then None.
     """
-    read_one = read_log_probabilities if takes_logs else read_probabilities
-    more: dict[str, Any] = {"clusters": clusters, "class_names": class_names}
     are_rows = isinstance(first, Predictions) and isinstance(second, Predictions)
     if are_rows and y_true is not None:
         expected = "None where first and second are Predictions, which have their own labels"
         raise ParameterError("y_true", function, expected=expected, got=type(y_true).__name__)
-    if are_rows:
-        rows_of_first = read_one(first, None, sample_weight, function, ignore_index, **more)
-        rows_of_second = read_one(second, None, sample_weight, function, ignore_index, **more)
-    elif isinstance(first, Predictions) or isinstance(second, Predictions):
+    if isinstance(first, Predictions) != isinstance(second, Predictions):
         expected = "both Predictions, or both scores beside y_true"
         got = f"{type(first).__name__} and {type(second).__name__}"
         raise ParameterError("first and second", function, expected=expected, got=got)
-    else:
-        rows_of_first = read_one(y_true, first, sample_weight, function, ignore_index, **more)
-        rows_of_second = read_one(y_true, second, sample_weight, function, ignore_index, **more)
+    read_one = read_log_probabilities if takes_logs else read_probabilities
+
+    def read_side(scores: Any) -> Predictions:
+        of_labels, of_scores = (scores, None) if are_rows else (y_true, scores)
+        return read_one(
+            of_labels, of_scores, sample_weight, function, ignore_index, clusters=clusters, class_names=class_names
+        )
+
+    rows_of_first = read_side(first)
+    rows_of_second = read_side(second)
     if y_true is not None and not has_class_axis(first, y_true):  # columns are then several labels
         check_label_order(column_names(first), column_names(second), "second", function)
     check_clusters(rows_of_first.clusters, function)
@@ -179,7 +194,7 @@ def _check_same_rows(first: Predictions, second: Predictions, are_rows: bool, fu
 
 
 def check_alone(rows: Predictions, function: str, **given: Any) -> None:
-    """Refuse what Predictions have of their own, and Predictions of no rows."""
+    """Refuse arguments beside Predictions that have the same of their own, and Predictions without rows."""
     for argument, value in given.items():
         is_empty = isinstance(value, tuple) and not value
         if value is not None and not is_empty:
@@ -195,7 +210,7 @@ def check_level(value: Any, function: str) -> float:
 
 
 def check_clusters(clusters: Indices | None, function: str) -> None:
-    """Clusters that an interval can rest on, if there are any: of one alone the variance is not known."""
+    """Refuse a single cluster, from which no variance can be estimated; None, no clusters, is allowed."""
     if clusters is not None and len(np.unique(clusters)) < 2:
         expected = "of at least two different ones: a single cluster says nothing about others"
         raise DataError("clusters", function, expected=expected, got="1")
@@ -205,7 +220,7 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     """The weighted mean of one number per row."""
     if weight is None:
         return float(np.mean(terms))
-    # A row of weight 0, as of a resample, has no say even if its term is infinite.
+    # A row of weight 0, such as one that was not resampled, does not count even if its term is infinite.
     used = weight > 0
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
@@ -214,68 +229,90 @@ def read(
     y_true: Any,
     values: Any,
     weight: Any,
-    argument: str,
+    arguments: Arguments,
     function: str,
-    ignored: IgnoreIndex,
-    of_labels: str = "y_true",
+    ignore_index: IgnoreIndex,
+    *,
     class_names: Any = None,
     clusters: Any = None,
 ) -> tuple[Predictions, float]:
-    """Rows, and how far their sums may be from 1; errors call the values `argument` and the labels `of_labels`.
+    """Rows whose values are not checked yet, and how far the sums of probabilities may be from 1.
 
-    Rows without a label, and those of weight 0, are left out before anything is checked.
+    `arguments` are what errors call the values and the labels. Rows without a label, and those of weight 0, are left
+    out before anything is checked.
     """
     if values is None:
         expected = "given, unless y_true are Predictions"
-        raise ParameterError(argument, function, expected=expected, got="None")
-    arguments = Arguments(argument, of_labels)
-    options: dict[str, Any] = {"ignore_index": ignored, "kind": "probabilities", "label_each": True}
-    aligned_rows = aligned(values, y_true, weight, arguments, function, **options)
-    scores, dtype = as_floating(aligned_rows.scores, argument, function)
+        raise ParameterError(arguments.values, function, expected=expected, got="None")
+    rows = aligned(
+        values,
+        y_true,
+        weight,
+        arguments,
+        function,
+        ignore_index=ignore_index,
+        kind="probabilities",
+        label_each=True,
+    )
+    scores, dtype = as_floating(rows.scores, arguments.values, function)
     precision = float(namespace(scores).finfo(dtype).eps)
     scores = scores if on_gpu(scores) else to_numpy(scores)
-    raw = aligned_rows.labels._replace(values=to_numpy(aligned_rows.labels.values))
-    kept = aligned_rows.kept
-    numbers = None
-    if clusters is not None:
-        n_given = len(raw.values) if kept is None else len(kept)
-        numbers = as_clusters(_flat(clusters, np.shape(y_true)), n_given, function).numbers
-        numbers = numbers if kept is None else numbers[kept]
-    names, whole_names = names_of_columns(aligned_rows.column_names)
     is_binary = scores.ndim == 1
-    n_classes = 2 if is_binary else int(scores.shape[1])
-    if class_names is not None and (names is None or is_binary):
-        check_same_order(class_names, aligned_rows.column_names, function, "classes")
+    cluster_numbers = None
+    if clusters is not None:
+        cluster_numbers = rows.clusters_of(_flat(clusters, np.shape(y_true)), function).numbers
+    rule = label_rule(rows.column_names, class_names, 2 if is_binary else int(scores.shape[1]), arguments, function)
+    if is_binary and number_keys(rule.names or ()) == [1, 0]:
+        first, second = rule.whole_names
+        about = "where there is one number per row, which is about the second class"
+        expected = f"{second} and {first} in this order {about}"
+        raise ParameterError("classes", function, expected=expected, got=f"{first} and {second}")
+    try:
+        resolved = resolve(rows.labels._replace(values=to_numpy(rows.labels.values)), rule)
+    except LabelError as error:
+        raise _with_own_remedy(error, ignore_index is None) from None
+    if is_binary:
+        check_series(values, resolved.classes.tolist(), arguments.values, function)
+    predictions = probability_rows(resolved.numbers, scores, rows.weight, clusters=cluster_numbers)
+    predictions = replace(predictions, row_numbers=rows.row_numbers)
+    if rule.names is not None:
+        class_names = tuple(str(name) for name in rule.names)
+        predictions = in_order_of_numbers(replace(predictions, class_names=class_names, label_map=resolved.label_map))
+    return predictions, sum_tolerance(precision, 1 if is_binary else rule.n_classes)
+
+
+def label_rule(
+    columns: tuple[Any, ...] | None, class_names: Any, n_classes: int, arguments: Arguments, function: str
+) -> LabelRule:
+    """What decides how labels are read; `class_names` are the argument `classes`, for columns without names."""
+    names, whole_names = names_of_columns(columns)
+    if class_names is not None:
+        if names is not None:
+            expected = f"left out where the columns of {arguments.values} have names"
+            raise ParameterError("classes", function, expected=expected, got="classes")
+        check_same_order(class_names, columns, function, "classes")
         names = check_class_names(class_names, n_classes, function, "classes")
         whole_names = tuple(str(name) for name in class_names)
-        if is_binary and number_keys(names or ()) == [1, 0]:
-            first, second = (str(name) for name in class_names)
-            about = "where there is one number per row, which is about the second class"
-            expected = f"{second} and {first} in this order {about}"
-            raise ParameterError("classes", function, expected=expected, got=f"{first} and {second}")
-    elif class_names is not None:
-        expected = f"left out where the columns of {argument} have names"
-        raise ParameterError("classes", function, expected=expected, got="classes")
-    rule = LabelRule(n_classes, names, whole_names, argument=of_labels, function=function)
-    try:
-        resolved = resolve(raw, rule)
-    except LabelError as error:
-        raise _with_own_remedy(error, ignored is None) from None
-    if is_binary:
-        check_series(values, resolved.classes.tolist(), argument, function)
-    predictions = probability_rows(resolved.numbers, scores, aligned_rows.weight, clusters=numbers)
-    if kept is not None:
-        predictions = replace(predictions, row_numbers=np.flatnonzero(kept))
-    if names is not None:
-        named = replace(predictions, class_names=tuple(str(name) for name in names), label_map=resolved.label_map)
-        predictions = in_order_of_numbers(named)
-    return predictions, sum_tolerance(precision, 1 if is_binary else n_classes)
+    return LabelRule(n_classes, names, whole_names, argument=arguments.labels, function=function)
 
 
 def _flat(clusters: Any, shape: tuple[int, ...]) -> Any:
-    """Clusters of one axis; those of the shape of labels with several, such as pixels, become one."""
+    """Clusters as one axis: those of the shape of labels with several axes, such as pixels, are flattened."""
     is_array = len(shape) > 1 and np.shape(clusters) == shape
     return np.reshape(np.asarray(clusters), -1) if is_array else clusters
+
+
+def groups_of_rows(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
+    """The groups of read rows; those given also have the groups of rows that were left out.
+
+    >>> rows = read_probabilities([0, 1, 1], [0.1, 0.8, 0.9], [1.0, 0.0, 1.0], "f")
+    >>> groups_of_rows(["a", "b", "c"], [0, 1, 1], rows, "f")
+    {'group': array(['a', 'c'], dtype='<U1')}
+    """
+    if isinstance(y_true, Predictions):
+        return as_groups(groups, len(rows), function)
+    columns = as_groups(groups, math.prod(np.shape(y_true)), function)
+    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _with_own_remedy(error: LabelError, takes_ignore_index: bool) -> LabelError:

@@ -83,12 +83,12 @@ def wilson(share: Any, size: Any, level: float, n_clusters: int | None = None) -
 
 
 def exact_ends(share: Any, size: Any, level: float, n_clusters: int | None = None) -> tuple[Vector, Vector]:
-    """The interval of Clopper & Pearson (1934) for shares of `size` rows, after Korn & Graubard (1998) for units.
+    """The interval of Clopper & Pearson (1934) for shares of `size` rows; for clusters after Korn & Graubard (1998).
 
-    Its ends are the shares at which so many rows, or so few, are not rarer than (1 - level) / 2. Intervals that hold
-    together have a level close to 1 each, at which Wilson's is too short next to 0 and 1: of one event that was seen,
-    it excludes rates at which one row in ten samples has it. With clusters there are as many rows as make the normal
-    interval as wide as Student's.
+    Its ends are the shares at which a count as high, or as low, as the observed one has the probability
+    (1 - level) / 2. It is for intervals that hold together, each of a level close to 1: there Wilson's is too short
+    next to shares of 0 and 1. (After one event it excludes rates at which one sample in ten has an event.) With
+    clusters the size is reduced until the normal interval is as wide as Student's.
     """
     # SciPy loads when it is needed.
     from scipy.special import betaincinv

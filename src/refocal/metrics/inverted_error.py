@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class ErrorModel(NamedTuple):
     seen: Vector | None = None
     """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
     by_confidence: bool = True
-    """Whether each row is in one cell, of those of similar confidence; otherwise clusters cannot be told apart."""
+    """Whether each row is in one cell, with rows of similar confidence; noise of clusters is computed only then."""
     total_variance: float | None = None
     """The variance of the error to the first order, where rows have a part in several cells."""
     further_scale: Callable[[Vector], Any] | None = None
@@ -48,6 +48,14 @@ class ErrorModel(NamedTuple):
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
     is_maximum: bool = False
     """Whether the error is the largest gap, which smoothing makes smaller than it was seen."""
+
+    def true_error(self, gap: Vector) -> Any:
+        """The error of a model with these true gaps."""
+        return (self.population or self.statistic)(gap)
+
+    def error_scale(self, gap: Vector) -> Any:
+        """The error that noise beyond that of outcomes is in proportion to."""
+        return (self.further_scale or self.true_error)(gap)
 
     def slopes(self, gap: Vector) -> tuple[Vector, Vector]:
         """How a row moves the error at some gaps: the slope κ and the rest of its influence in each cell.
@@ -190,83 +198,108 @@ class InvertedError:
     def interval(self, *, level: float = 0.95) -> Interval:
         """The true errors under which the value is not unlikely.
 
-        A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
-        replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each
-        cell; what varies besides (`ErrorModel.further_variance`) is added to the statistic, in proportion to its error.
-        The ends are the true errors of the models of which a share (1 ± level) / 2 of the replicates have at most the
-        observed value, for the upper end at least the median of a calibrated model. Of clusters the noise has the
-        covariance of their sums, and what the variance of a cell lacks besides.
+        The ends are the true errors of the models (see `_Simulation`) of which a share (1 ± level) / 2 of the
+        replicates have at most the observed value; for the upper end, at least the median of a calibrated model.
         """
         cells = self.model.cells
-        statistic = self.model.statistic
-        population = statistic if self.model.population is None else self.model.population
         confidence = cells.p
+        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
+        simulation = self._simulation(seen, level)
         observed = self.model.observed
         if observed is None:
-            observed = float(statistic(cells.gap / cells.weight))
-        generator = np.random.default_rng(self.seed)
-        noise = generator.standard_normal((self.n_draws, len(confidence)))
-        if self.clusters is None:
-            shared_noise = np.zeros_like(confidence)
-            shared_variance = np.zeros_like(confidence)
-            further_noise = generator.standard_normal(self.n_draws)
-        else:
-            shared_noise, further_noise = self.clusters.draws(generator, self.n_draws, level)
-            shared_variance = np.diag(self.clusters.covariance)[:-1]
-        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
-
-        def true_gaps(direction: Vector, t: float) -> Vector:
-            return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
-
-        def replicates_of_outcomes(gap: Vector) -> Any:
-            rate = confidence - gap
-            variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
-            own_variance = np.maximum(variance - shared_variance, 0.0)
-            return statistic(gap + shared_noise + np.sqrt(own_variance) * noise)
-
-        gap_beyond_noise = self.model.gaps_beyond_noise(self.shape)
-        if self.clusters is None:
-            if self.model.total_variance is None:
-                further_variance = self.model.further_variance(gap_beyond_noise)
-            else:
-                # The rest is what the replicates lack, not what the cells lack: noise of a gap near 0 moves |gap| less.
-                of_outcomes = float(np.var(replicates_of_outcomes(true_gaps(seen, 1.0))))
-                further_variance = max(self.model.total_variance - of_outcomes, 0.0)
-            further_noise = math.sqrt(further_variance) * further_noise
-        scale = population if self.model.further_scale is None else self.model.further_scale
-        error = float(scale(gap_beyond_noise))
-        relative_noise = further_noise / error if error > 0.0 else np.zeros(self.n_draws)
-
-        def replicates(direction: Vector, t: float) -> Any:
-            gap = true_gaps(direction, t)
-            return replicates_of_outcomes(gap) + float(scale(gap)) * relative_noise
-
-        def true_error_at(direction: Vector, share: float, value: float) -> float:
-            def share_below(t: float) -> float:
-                return float(np.mean(replicates(direction, t) <= value))
-
-            t = _crossing(share_below, share)
-            return float(population(true_gaps(direction, t)))
-
-        shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
-        low = true_error_at(seen, 0.5 + level / 2.0, observed)
+            observed = float(self.model.statistic(cells.gap / cells.weight))
+        low = simulation.true_error_at(seen, 0.5 + level / 2.0, observed)
         # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
         # 0. It says no more than the value that half of them exceed does.
-        for_high = max(observed, float(np.median(replicates(seen, 0.0))))
+        for_high = max(observed, float(np.median(simulation.replicates(seen, 0.0))))
+        shift = confidence * (1.0 - confidence)  # the change of the probability as all log-odds rise
         directions = [seen, shift, -shift]
         if self.model.is_maximum and self.model.seen is None:
             directions.append(_gaps_at(self.shape, cells, self.shape.gap / self.shape.weight))
-        high = max(true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in directions)
-        as_seen = replicates(seen, 1.0)
+        high = max(simulation.true_error_at(direction, 0.5 - level / 2.0, for_high) for direction in directions)
+        as_seen = simulation.replicates(seen, 1.0)
+        true_error = float(self.model.true_error(simulation.true_gaps(seen, 1.0)))
         return Interval(
             value=self.value,
             low=low,
             high=high,
             level=level,
             standard_error=float(np.std(as_seen, ddof=1)) if self.n_draws > 1 else 0.0,
-            bias=float(np.mean(as_seen)) - float(population(true_gaps(seen, 1.0))),
+            bias=float(np.mean(as_seen)) - true_error,
             n_resamples=self.n_draws,
         )
+
+    def _simulation(self, seen: Vector, level: float) -> _Simulation:
+        """The noise that all models are simulated with; `seen` are the smoothed gaps."""
+        confidence = self.model.cells.p
+        generator = np.random.default_rng(self.seed)
+        noise = generator.standard_normal((self.n_draws, len(confidence)))
+        gap = self.model.gaps_beyond_noise(self.shape)
+        if self.clusters is None:
+            zeros = np.zeros_like(confidence)
+            simulation = _Simulation(self.model, noise, zeros, zeros)
+            if self.model.total_variance is None:
+                further_variance = self.model.further_variance(gap)
+            else:
+                # The rest is what the replicates lack, not what the cells lack: noise of a gap near 0 moves |gap| less.
+                of_outcomes = float(np.var(simulation.of_outcomes(simulation.true_gaps(seen, 1.0))))
+                further_variance = max(self.model.total_variance - of_outcomes, 0.0)
+            further_noise = math.sqrt(further_variance) * generator.standard_normal(self.n_draws)
+        else:
+            shared_noise, further_noise = self.clusters.draws(generator, self.n_draws, level)
+            shared_variance = np.diag(self.clusters.covariance)[:-1]
+            simulation = _Simulation(self.model, noise, shared_noise, shared_variance)
+        error = float(self.model.error_scale(gap))
+        return replace(simulation, further_noise=further_noise / error) if error > 0.0 else simulation
+
+
+@dataclass(frozen=True)
+class _Simulation:
+    """Simulated errors of models that are off by t times the gaps of a direction.
+
+    A model of direction d, (cells,), and size t has the true rates clip(c - t d, 0, 1) at the confidences c. Its
+    replicates, (n_draws, cells), are its gaps plus normal noise of the variance rate (1 - rate) / size of each cell.
+    Of clusters, the noise has the covariance of their sums, and independent noise makes up for what the variance of a
+    cell lacks. What varies besides (`ErrorModel.further_variance`) is added to the statistic, in proportion to its
+    error.
+    """
+
+    model: ErrorModel
+    noise: Vector
+    """Standard normal, (n_draws, cells)."""
+    shared_noise: Vector
+    """The noise of gaps that clusters share, (n_draws, cells); zeros without clusters."""
+    shared_variance: Vector
+    """The variance of the shared noise, (cells,)."""
+    further_noise: Vector | float = 0.0
+    """Noise of the statistic as a share of its error, (n_draws,)."""
+
+    def true_gaps(self, direction: Vector, t: float) -> Vector:
+        """The true gaps of a model, (cells,)."""
+        confidence = self.model.cells.p
+        return confidence - np.clip(confidence - t * direction, 0.0, 1.0)
+
+    def of_outcomes(self, gap: Vector) -> Vector:
+        """The statistic of replicates of a model with these true gaps, (n_draws,), by the noise of outcomes alone."""
+        cells = self.model.cells
+        rate = cells.p - gap
+        variance = np.maximum(rate * (1.0 - rate), 0.0) / cells.size_at(rate)
+        own_variance = np.maximum(variance - self.shared_variance, 0.0)
+        return np.asarray(self.model.statistic(gap + self.shared_noise + np.sqrt(own_variance) * self.noise))
+
+    def replicates(self, direction: Vector, t: float) -> Vector:
+        """The statistic of replicates of a model, (n_draws,)."""
+        gap = self.true_gaps(direction, t)
+        return self.of_outcomes(gap) + float(self.model.error_scale(gap)) * self.further_noise
+
+    def true_error_at(self, direction: Vector, share: float, value: float) -> float:
+        """The true error of the model of which this share of replicates is at most the value."""
+
+        def share_below(t: float) -> float:
+            return float(np.mean(self.replicates(direction, t) <= value))
+
+        t = _crossing(share_below, share)
+        return float(self.model.true_error(self.true_gaps(direction, t)))
 
 
 def noise_of_clusters(model: ErrorModel, rows: Predictions, shape: Bins) -> ClusterNoise | None:

@@ -89,7 +89,7 @@ class Metric:
     lower_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
     range_of_two: tuple[float, float] | None = None
-    """That of two classes, where it is another one."""
+    """The range for two classes, where it is another one."""
     takes_logs: bool = False
     """Whether the function takes log-probabilities."""
     shown: Literal["with interval", "value", "no"] = "no"

@@ -191,9 +191,9 @@ def _size(bins: Bins, rate: Vector, units: UnitVariances | None) -> Vector:
 
 
 def _by_student(size: Vector, units: UnitVariances | None, level: float) -> Vector:
-    """As many rows as make the normal interval as wide as Student's, where the variance is that of a few clusters.
+    """The number of rows for which the normal interval is as wide as Student's, if there are few clusters.
 
-    Wilson's interval depends on z² / size alone, that of Clopper & Pearson has it so (`exact_ends`).
+    Wilson's interval depends on z² / size alone, so that the size is divided by (t / z)²; `exact_ends` does the same.
     """
     if units is None or units.n_clusters is None:
         return size

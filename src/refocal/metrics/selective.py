@@ -128,7 +128,7 @@ def _aurc(source: Predictions | BlockSums) -> StreamedMetric:
 
 
 def _e_aurc(source: Predictions | BlockSums) -> StreamedMetric:
-    """E-AURC; beside its influence on AURC a row has log(1 - r) (e - r) on the area of the best order."""
+    """E-AURC; a row also moves the area of the best order, by log(1 - r) (r - e)."""
     area = _aurc(source)
     cells = _cells(source)
     rate = float(cells.wrong.sum() / (cells.right.sum() + cells.wrong.sum()))
@@ -163,7 +163,7 @@ def _augrc(source: Predictions | BlockSums) -> StreamedMetric:
 
 
 def _influence(of_right: Vector, of_wrong: Vector, place: Callable[[Vector], Indices], rows: Predictions) -> Vector:
-    """The influences of rows, which are those of right and of wrong rows at their place."""
+    """The influence of each row, by its place and by whether it is right or wrong."""
     _, right, _ = rows.top
     place_of_row = place(rows.ranking)
     return np.where(right, of_right[place_of_row], of_wrong[place_of_row])
@@ -298,8 +298,8 @@ def coverage_at_risk(
     """The largest share of rows, the most confident first, whose error rate is at most `risk`; 0 if there is none.
 
     The ends of the interval are the largest shares at which the upper and the lower end of the error rate's interval
-    reach `risk`: from the lower end on, the model keeps the promise in all but (1 - level) / 2 of samples. A share is
-    one of all rows that there could be: that it lies at another confidence in another sample is part of the interval.
+    reach `risk`: at the lower end, the error rate is at most `risk` in all but (1 - level) / 2 of samples. The share is
+    that of the population: the interval allows for its lying at another confidence in each sample.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(5000)

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Indices, Vector, as_array, to_numpy
-from refocal._groups import Groups, as_groups
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.metrics.inputs import check_clusters, check_level, mean, read
+from refocal._groups import Groups
+from refocal.errors import DataError, LabelError, ShapeError
+from refocal.metrics.inputs import check_clusters, check_level, groups_of_rows, label_rule, mean, read
 from refocal.metrics.intervals import Interval, ShareSummary, interval_of_share
 from refocal.rows import Predictions
-from refocal.rows.class_names import check_class_names
-from refocal.rows.gate import check_same_order, names_of_columns
+from refocal.rows.gate import Arguments
 from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.scores import column_names
@@ -92,13 +91,9 @@ def set_coverage(
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     columns = column_names(sets)
-    names, _ = names_of_columns(columns)
-    if classes is not None and names is not None:
-        expected = "left out where the columns of sets have names"
-        raise ParameterError("classes", function, expected=expected, got="classes")
+    arguments = Arguments("sets", "y_true")
+    names = label_rule(columns, classes, given.shape[-1], arguments, function).names
     if classes is not None:
-        check_same_order(classes, columns, function, "classes")
-        names = check_class_names(classes, given.shape[-1], function, "classes")
         columns = tuple(classes)
     known = None if names is None else tuple(str(name) for name in names)
     given_table = given.astype(np.float64)
@@ -107,8 +102,16 @@ def set_coverage(
         known = tuple(known[i] for i in order)
         columns = tuple(columns[i] for i in order)
         given_table = given_table[..., order]
-    options: dict[str, Any] = {"class_names": None if names is None else columns, "clusters": clusters}
-    rows, _ = read(y_true, given_table, sample_weight, "sets", function, ignore_index, **options)
+    rows, _ = read(
+        y_true,
+        given_table,
+        sample_weight,
+        arguments,
+        function,
+        ignore_index,
+        class_names=None if names is None else columns,
+        clusters=clusters,
+    )
     check_clusters(rows.clusters, function)
     labels = rows.labels
     weight = rows.weight
@@ -127,15 +130,8 @@ def set_coverage(
         share_single=mean((size == 1.0).astype(np.float64), weight),
         worst_class=worst,
         worst_coverage=float(coverage_of_class[worst]),
-        parts=_parts(rows, covered, size, _kept_groups(groups, y_true, rows, function), known, level),
+        parts=_parts(rows, covered, size, groups_of_rows(groups, y_true, rows, function), known, level),
     )
-
-
-def _kept_groups(groups: Any, y_true: Any, rows: Predictions, function: str) -> Groups:
-    """The groups of the rows, which are given for rows without a label or of weight 0 too."""
-    n_given = int(np.prod(np.shape(y_true)))
-    columns = as_groups(groups, n_given, function)
-    return {name: column[rows.numbers] for name, column in columns.items()}
 
 
 def _parts(

@@ -141,7 +141,7 @@ def _dispersion(periods: list[Period], stream: str, *, independent: bool) -> flo
 
 
 def _biases_elsewhere(periods: list[Period], level: float, *, independent: bool) -> dict[str, float]:
-    """Those of the streams beside the mean and the slope that are clearly off, all of them together (Bonferroni)."""
+    """The biases of the other streams than mean and slope that are clearly off; the level is of all (Bonferroni)."""
     sums = reduce(added, [period.sums for period in periods])
     others = [name for name in sums if name not in (MEAN, SLOPE)]
     if not others:

@@ -22,9 +22,9 @@ def given_names(columns: tuple[Any, ...] | None, n_classes: int) -> tuple[Any, .
 
 
 def check_counted(names: Sequence[str], moved: bool | None, function: str) -> None:
-    """Refuse later labels that count columns where batches had their columns in another order than these names.
+    """Refuse later labels that are column numbers, if some batch had its columns in another order than these names.
 
-    An older state does not tell (None): of two classes the positive one may then have been moved to the second place.
+    A state of an older version does not tell (None): then one of two classes may have been moved.
 
     >>> check_counted(("cat", "dog", "emu"), None, "f")
     """
@@ -59,7 +59,7 @@ class KnownColumns(NamedTuple):
     """Whether rows were added before."""
 
     def beside(self, given: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-        """The names of the columns of a batch, which are those of all batches in their order; None if they count.
+        """The names of the columns of a batch, None if they only count; refused unless they are those before.
 
         >>> KnownColumns(("cat", "dog"), True, True).beside(None, 2, "f")
         ('cat', 'dog')

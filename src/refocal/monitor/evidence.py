@@ -38,7 +38,7 @@ MOST_STARTS = 16
 
 
 def left_after(n_periods: int) -> float:
-    """What has not been bet after some periods; it falls to 0 slowly, so that late changes are found too.
+    """The capital that has not been bet after some periods; it falls to 0 slowly, so that late changes are found too.
 
     >>> left_after(0), round(left_after(3), 3)
     (1.0, 0.465)
@@ -47,7 +47,7 @@ def left_after(n_periods: int) -> float:
 
 
 def log_bet(n_periods: int) -> float:
-    """The logarithm of what is bet from the period on that follows some others."""
+    """The logarithm of the capital that is bet from the next period on, after `n_periods` others."""
     return math.log(left_after(n_periods) - left_after(n_periods + 1))
 
 
@@ -82,9 +82,9 @@ class Stream:
 
     @property
     def mean(self) -> float:
-        """The mean of x, in standard deviations of independent rows, since the start of largest e-value.
+        """The mean of x, in standard deviations of independent rows, since the start whose capital has grown the most.
 
-        Whatever was put into that start; the sign is that of y - p.
+        Its sign is that of y - p.
         """
         if not self.begun:
             return 0.0

@@ -1,9 +1,10 @@
 """The test of a monitor: the periods that have entered it, and the alarms that it raised.
 
-Recent periods are kept one by one, as are those that wait for their labels, older ones together. A period enters the
-test once, when most of its labels are known, in the order in which that happens; labels of a period that come when
-another has entered count in its sums alone. So the evidence is that of a sequence of whole periods, however late and in
-whatever order labels come. Rows that are declared independent enter with the call that brings them.
+Recent periods, and those that wait for their labels, are kept one by one; older ones are joined. A period enters the
+test once, when enough of its labels are known, and periods enter in the order in which that happens. Labels that come
+after another period has entered count in the sums of their own period alone. So the evidence is that of a sequence of
+whole periods, however late and in whatever order labels come. Rows that are declared independent enter with the call
+that brings them.
 """
 
 from __future__ import annotations
@@ -68,17 +69,20 @@ class LabelledPart(NamedTuple):
     key: Key
     rows: Predictions
     is_measured: bool
-    """Whether the scale of the scores has them, as it has rows that waited. Others enter it with their own period: so
-    the evidence is the same whether periods come in one call or in several."""
+    """Whether the scale of the scores already counts them, as it counts rows that waited. Other rows are counted when
+    their period enters, so that the evidence is the same whether periods come in one call or in several."""
 
 
 @dataclass
 class History:
-    """Plain values, for JSON. `test` is that of whole batches, `wealth` that of independent rows."""
+    """The periods, the test and the alarms of a monitor as plain values, for JSON.
+
+    `test` is the evidence of whole periods, `wealth` that of independent rows.
+    """
 
     most_open: ClassVar[int] = 60
-    """The number of labelled periods that are kept one by one, besides those between them and after them that have no
-    labels yet: however late these come, their periods enter the test."""
+    """The number of labelled periods that are kept one by one. Periods between and after them that have no labels yet
+    are kept too: however late their labels come, they enter the test."""
 
     independent: bool = False
     periods: list[Period] = field(default_factory=list)
@@ -121,7 +125,7 @@ class History:
         self.scale = self.scale.after(log_odds_of(p))
 
     def add(self, parts: list[LabelledPart], waiting: dict[Key, int], enough: float, alpha: float) -> None:
-        """Labelled rows by period, one after the other; `waiting` has the rows of these periods without labels.
+        """Add labelled rows, period by period; `waiting` has the number of rows of each period without labels.
 
         A period enters the test when a share of `enough` of its rows has labels; independent rows enter at once.
         """
@@ -137,7 +141,7 @@ class History:
             self._close(alpha)
 
     def _add(self, key: Key, rows: Predictions, n_waiting: int, enough: float, alpha: float) -> None:
-        """Labelled rows of one period, of which `n_waiting` others have no labels."""
+        """Add labelled rows of one period; `n_waiting` further rows of it have no labels yet."""
         period = Period.of(key, rows, self.scale, independent=self.independent)
         self._put(period)
         if self.independent:
@@ -153,15 +157,15 @@ class History:
 
     @property
     def _is_full(self) -> bool:
-        """Whether more periods are kept one by one than is meant."""
+        """Whether more labelled periods are kept one by one than `most_open`."""
         return sum(period.n > 0 for period in self.periods) > self.most_open
 
     def _kept(self, key: Key) -> Period | None:
-        """A period that is kept one by one."""
+        """The period of this name among those that are kept one by one; None if it is not among them."""
         return next((period for period in self.periods if period.first == key), None)
 
     def _put(self, period: Period) -> None:
-        """Add the sums of a period to those that it has."""
+        """Add sums of a period to its earlier ones, or to those of the older periods that it belongs to."""
         key = period.first
         at = next((i for i, old in enumerate(self.old) if in_order(key) <= in_order(old.last)), None)
         if at is not None:
@@ -175,7 +179,7 @@ class History:
             self.periods.insert(position, period)
 
     def _enter(self, period: Period, n_new: int, alpha: float) -> None:
-        """A period enters the test; the one that entered last may grow."""
+        """Enter a period into the test; if it is the one that entered last, its rows are counted anew."""
         if period.has_entered and period.first != self.last:
             return
         if period.first == self.last:
@@ -217,10 +221,10 @@ class History:
         self.alarms.append(Alarm(str(key), math.exp(min(log_e, LARGEST_LOG_E)), self.n_entered, moved, since))
 
     def merge(self, other: History, alpha: float) -> None:
-        """Add what another has seen.
+        """Add the periods of another history.
 
-        Where all periods are kept one by one, the test is that of the joint periods; otherwise it is the mean of the
-        two, which is one too, whatever they share.
+        If all periods of both are kept one by one, the test is that of the joint periods. Otherwise it is the mean of
+        both tests, which is a valid test whatever the two share.
         """
         other = copy.deepcopy(other)
         is_new = self.n_rows == 0
@@ -281,18 +285,18 @@ class History:
             stream.check()
 
     def _close(self, alpha: float) -> None:
-        """The first of the periods kept one by one is no longer; it enters with the labels that it has."""
+        """Move the first period to the older ones; if it has not entered the test, it enters with the labels it has."""
         period = self.periods[0]
         if not self.independent and not period.has_entered and period.n > 0:
             self._enter(period, period.n, alpha)
         period = self.periods.pop(0)
-        # The sums say where a change began; of further groups there would be ever more.
+        # Only sums of streams of the test are kept, which show where a change began: groups would become ever more.
         sums = {name: pair for name, pair in period.sums.items() if name in self.test.streams}
         self.old = _shortened([*self.old, replace(period, sums=sums, ratios=[])])
 
 
 def _shortened(old: list[Period]) -> list[Period]:
-    """A limited number of entries: the two neighbours with the fewest rows are joined until then."""
+    """At most `most_old` entries: the two neighbours with the fewest rows are joined until no more are left."""
     # The number of entries for older, closed periods.
     most_old = 20
     while len(old) > most_old:

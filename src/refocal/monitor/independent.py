@@ -50,7 +50,7 @@ class Wealth:
     It starts with an e-value of 1.
     """
 
-    # -1e300 stands for the logarithm of 0: JSON has no infinity.
+    # -1e300 is the logarithm of 0, since JSON has no infinity.
     log_won: list[float] = field(default_factory=lambda: [-1e300] * len(ALTERNATIVES))
     n_periods: int = 0
 
@@ -79,7 +79,7 @@ class Wealth:
 
 
 def left_after(n_periods: int) -> float:
-    """What has not been bet after some batches; it falls to 0 slowly, so that late changes are found too.
+    """The capital that has not been bet after some batches; it falls to 0 slowly, so that late changes are found too.
 
     >>> left_after(0), left_after(2)
     (1.0, 0.5)
@@ -88,5 +88,5 @@ def left_after(n_periods: int) -> float:
 
 
 def log_bet(n_periods: int) -> float:
-    """The logarithm of what is bet from the batch on that follows some others."""
+    """The logarithm of the capital that is bet from the next batch on, after `n_periods` others."""
     return math.log(left_after(n_periods) - left_after(n_periods + 1))

@@ -7,12 +7,13 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import write_atomically
@@ -52,6 +53,18 @@ from refocal.rows.keys import order_of_numbers
 from refocal.rows.labels import LabelRule, listed, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
+
+
+class _Batch(NamedTuple):
+    """A batch whose probabilities and labels are not checked yet."""
+
+    n_rows: int
+    names: tuple[str, ...] | None
+    """The names of its classes; None if it has none."""
+    columns: tuple[Any, ...] | None
+    """What its columns are called, in the order of the classes; None for Predictions, and where they have no names."""
+    read: Callable[[], Predictions]
+    """The checked rows. Called last: labels tell the monitor its classes, and those of a refused batch must not."""
 
 
 class CalibrationMonitor:
@@ -188,43 +201,27 @@ class CalibrationMonitor:
         function = "CalibrationMonitor.update"
         if period is not None and clusters is not None:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
-        is_checked = isinstance(probabilities, Predictions)
-        if is_checked:
-            columns = None
-            rows, names = self._of_predictions(probabilities, labels, function)
+        if isinstance(probabilities, Predictions):
+            batch = self._batch_of_predictions(probabilities, labels, function)
+            is_labelled = ids is None
             if period is None and clusters is None:
-                clusters = periods_of_clusters(rows)
-            given_labels = rows.labels if ids is None else None
-            n_rows = len(rows)
+                clusters = periods_of_clusters(probabilities)
         else:
             p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
             if np.size(p) == 0:
                 warn(InputWarning("an empty batch was ignored.", function=function))
                 return 0
-            columns = column_names(probabilities) if p.ndim == 2 else None
-            order = None if columns is None else order_of_numbers(names_of_columns(columns)[0])
-            if columns is not None and order is not None:
-                p = p[:, order]
-                columns = tuple(columns[i] for i in order)
-            n_classes = int(p.shape[1]) if p.ndim == 2 else 2
-            names = self._names_of_batch(given_names(columns, n_classes), n_classes, function)
-            if p.ndim == 1:
-                check_series(probabilities, names, "probabilities", function)
-            given_labels = labels
+            batch = self._batch_of_array(probabilities, p, labels, function)
+            is_labelled = labels is not None
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
-            n_rows = len(p) if p.ndim > 0 else 0
-        # Labels are read last: from them on the monitor knows its classes, which a batch that is refused does not tell.
-        own_groups = None if groups is None else as_groups(groups, n_rows, function)
+        own_groups = None if groups is None else as_groups(groups, batch.n_rows, function)
         before = self._history.periods
-        keys = keys_of_rows(period, clusters, n_rows, before[-1].last if before else None, function)
+        keys = keys_of_rows(period, clusters, batch.n_rows, before[-1].last if before else None, function)
         together = [*dict.fromkeys([*self._keys_together, *keys])]
         check_order(together, [each.last for each in before], function)
-        if not is_checked and labels is not None:
-            rows = self._read(labels, p, function, names, columns)
-        elif not is_checked:
-            unknown = np.zeros(n_rows, dtype=np.int64)
-            rows = read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
+        rows = batch.read()
+        names = batch.names
         rows = replace(rows, class_names=names, groups=rows.groups if own_groups is None else own_groups)
         if rows.groups and self.independent:
             text = "groups are not watched where rows are declared independent: that test is of all rows together."
@@ -232,13 +229,13 @@ class CalibrationMonitor:
         self.columns_moved = rows.source.swapped or self.columns_moved
         if self._gathered is not None:
             self._keys_together = together
-        if given_labels is None:
+        if not is_labelled:
             self._wait(rows, ids, keys, names, function)
-            self._know_whole_names(columns)
+            self._know_whole_names(batch.columns)
             return 0
         self._check_classes(rows, function)
         self.class_names = names or self.class_names
-        self._know_whole_names(columns)
+        self._know_whole_names(batch.columns)
         parts = by_period(keys, rows)
         for key, part in parts:
             self._history.expect(key, part)
@@ -491,19 +488,39 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
-    def _of_predictions(
-        self, rows: Predictions, labels: Any, function: str
-    ) -> tuple[Predictions, tuple[str, ...] | None]:
-        """Rows that were checked before, as probabilities, and the names of their columns."""
+    def _batch_of_predictions(self, rows: Predictions, labels: Any, function: str) -> _Batch:
+        """A batch of rows that were checked before, with labels of their own."""
         if labels is not None:
             expected = "left out where the batch are Predictions, which have their own"
             raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
         if rows.weight is not None:
             raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
-        return rows.as_probabilities(), self._names_of_batch(rows.class_names, rows.n_classes, function)
+        names = self._names_of_batch(rows.class_names, rows.n_classes, function)
+        return _Batch(len(rows), names, None, rows.as_probabilities)
+
+    def _batch_of_array(self, given: Any, p: NDArray[Any], labels: Any, function: str) -> _Batch:
+        """A batch of probabilities `p`, which a caller has `given` as an array, a Series or a table."""
+        columns = column_names(given) if p.ndim == 2 else None
+        order = order_of_numbers(names_of_columns(columns)[0])
+        if columns is not None and order is not None:
+            p = p[:, order]
+            columns = tuple(columns[i] for i in order)
+        n_classes = int(p.shape[1]) if p.ndim == 2 else 2
+        names = self._names_of_batch(given_names(columns, n_classes), n_classes, function)
+        if p.ndim == 1:
+            check_series(given, names, "probabilities", function)
+        n_rows = len(p) if p.ndim > 0 else 0
+
+        def read() -> Predictions:
+            if labels is not None:
+                return self._read(labels, p, function, names, columns)
+            unknown = np.zeros(n_rows, dtype=np.int64)
+            return read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
+
+        return _Batch(n_rows, names, columns, read)
 
     def _enter(self, parts: list[LabelledPart]) -> None:
-        """Labelled rows, by period."""
+        """Add labelled rows to the test, or to those that will enter it together."""
         if self._gathered is not None:
             self._gathered.extend(parts)
             return
@@ -537,7 +554,7 @@ class CalibrationMonitor:
         return 0
 
     def _names_of_batch(self, names: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-        """The names of the columns of a batch, which are those of all batches in their order; None if it has none."""
+        """The names of the columns of a batch; an error unless they are those of all batches, in the same order."""
         has_rows = bool(self._waiting) or self._history.n_rows > 0
         known = KnownColumns(self.class_names, self.n_classes is not None, has_rows)
         return known.beside(names, n_classes, function)
@@ -552,10 +569,10 @@ class CalibrationMonitor:
         *,
         moved: bool | None = False,
     ) -> Predictions:
-        """Checked rows, of as many classes as those before; labels may be their names.
+        """Checked rows with labels, of as many classes as those before.
 
-        Labels of columns called by numbers are read as those of earlier batches were: by name, or as column numbers,
-        which are refused where the columns may have `moved`.
+        Labels may be names of columns. Where columns are called by numbers, labels are read as those of earlier batches
+        were, by name or as column numbers. Column numbers are refused if the columns may have `moved`.
         """
         if class_names is None:
             try:
@@ -593,9 +610,9 @@ class CalibrationMonitor:
 
 @contextmanager
 def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
-    """Batches that are added inside enter the test at the end: period by period, in the order of these.
+    """Within this context added batches wait; at its end they enter the test, period by period in the order of time.
 
-    Files that a pattern lists are in no order of time, and those of several regions have rows of the same days.
+    Files that match a pattern are in no order of time, and those of several regions have rows of the same days.
 
     >>> monitor = CalibrationMonitor()
     >>> with entering_together(monitor):

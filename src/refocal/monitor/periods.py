@@ -87,10 +87,10 @@ def _dashed(match: re.Match[str]) -> str:
 
 
 def period_key(period: Any, last: Key | None, function: str) -> Key:
-    """The name of a period: a whole number, or text, as dates are. By default the next number.
+    """The name of a period: a whole number or a text, which dates become. By default the next whole number.
 
-    Midnight is its day, and times are written as those of clusters are, whatever type they have. `last` is that of the
-    last period before, if there is one, whose kind is that of all.
+    Midnight is written as its day, and times as those of clusters are, whatever their type. `last` is the name of the
+    last period, if there is one: all names are of its kind, numbers or text.
     """
     if period is None:
         period = last + 1 if isinstance(last, int) else 1
@@ -113,11 +113,11 @@ def period_key(period: Any, last: Key | None, function: str) -> Key:
 
 
 def _is_out_of_order(period: str) -> bool:
-    """Whether the text has a date whose order is not that of time.
+    """Whether the text has a date that is not sorted in the order of time.
 
-    That is a year behind its day, month, quarter, half or week, a day before its month, a name of a month beside a
-    number, a weekday before the year, three numbers of two digits, of which the year may be the first or the last, or a
-    time of twelve hours. Words that are not known here are compared with those of other periods: see `check_order`.
+    Such are a year behind its day, month, quarter, half or week; a day before its month; the name of a month beside a
+    number; a weekday before the year; three numbers of two digits, since the year may be the first or the last; and a
+    time of twelve hours. Other words are compared with those of other periods: see `check_order`.
 
     >>> [_is_out_of_order(text) for text in ("31.12.2025", "12/2025", "Dec 2025", "2025-12-31-2015", "May", "v1.2.3")]
     [True, True, True, False, False, False]
@@ -165,12 +165,12 @@ def keys_of_rows(
 
 
 def check_order(together: Iterable[Key], known: Sequence[Key], function: str) -> None:
-    """Refuse periods whose order in time neither their texts nor the order in which they come tell.
+    """Refuse periods whose order in time is known neither from their texts nor from the order in which they come.
 
-    Texts that differ in their numbers alone are in the order of these, unless they are decimals of another one. The
-    order of words is known of the English months and weekdays only: periods with other words that come `together`, in
-    one call or command, are in none; one that comes after those that are `known` may have words of its own if it is
-    sorted behind the last of them too.
+    Texts that differ in their numbers alone are in the order of the numbers, unless these may be decimals. The only
+    words with a known order are English months and weekdays. Periods with other words are refused if they come
+    `together`, in one call or command. One that comes after the `known` periods may have words of its own, if it is
+    sorted behind the last of them.
 
     >>> check_order(["day10", "day2"], [], "f")
     >>> check_order(["Lundi"], [], "f")

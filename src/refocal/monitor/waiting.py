@@ -75,7 +75,7 @@ def first_of_each_id(ids: Sequence[str], labels: Sequence[int], function: str) -
 
 
 def waiting_file(state: str | os.PathLike[str]) -> Path:
-    """The file of the predictions that wait for labels, beside that of the state, also where a link leads to this.
+    """The file of the predictions that wait for labels: beside the file of the state itself, not beside a link to it.
 
     >>> waiting_file("state.east").name
     'state.east.waiting.npz'

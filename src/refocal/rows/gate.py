@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_axes, in_library_of, namespace, to_numpy
-from refocal._clusters import as_clusters
-from refocal._groups import as_groups
+from refocal._clusters import Clusters, as_clusters
+from refocal._groups import Groups, as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.rows.class_names import (
@@ -25,7 +25,6 @@ from refocal.rows.class_names import (
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
 from refocal.rows.labels import (
     IgnoreIndex,
-    LabelMap,
     LabelRule,
     RawLabels,
     Resolved,
@@ -40,7 +39,7 @@ from refocal.rows.marks import check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
-from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores
+from refocal.rows.scores import as_scores, check_score_shape, column_names, read_scores, stored_kind
 
 
 class Arguments(NamedTuple):
@@ -84,39 +83,34 @@ def read_rows(
         rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
     )
     n_classes = int(scores.shape[-1])
+    own_names, own_whole_names = names_of_columns(rows.column_names)
     if class_names is None:
-        class_names, own_whole_names = names_of_columns(rows.column_names)
-        whole_names = whole_names or own_whole_names
+        class_names = own_names
     else:
         class_names = names_in_order(class_names, function)
         check_same_order(class_names, rows.column_names, function)
-        own, own_whole_names = names_of_columns(rows.column_names)
-        are_own = own is not None and list(map(label_key, own)) == list(map(label_key, class_names))
-        given = own_whole_names if are_own else tuple(str(name) for name in class_names)
-        whole_names = whole_names or given
-    class_names = check_class_names(class_names, n_classes, function)
+        are_own = own_names is not None and list(map(label_key, own_names)) == list(map(label_key, class_names))
+        if not are_own:
+            own_whole_names = tuple(str(name) for name in class_names)
     rule = LabelRule(
         n_classes,
-        None if class_names is None else tuple(class_names),
-        whole_names,
+        check_class_names(class_names, n_classes, function),
+        whole_names or own_whole_names,
         first_label,
         argument=names.labels,
         function=function,
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
-    checked = replace(checked, input="probabilities" if kind == "probabilities" else "logits")
+    checked = replace(checked, input=stored_kind(kind))
     if has_one_column:
         check_series(values, checked.class_names, names.values, function)
     if positive_label is None:
         checked = in_order_of_numbers(checked)
-    n_given = len(checked) if rows.kept is None else len(rows.kept)
-    some = slice(None) if rows.kept is None else rows.kept
     if groups is not None and len(groups) > 0:
-        columns = as_groups(groups, n_given, function)
-        checked = replace(checked, groups={name: column[some] for name, column in columns.items()})
+        checked = replace(checked, groups=rows.groups_of(groups, function))
     if clusters is not None:
-        numbers, name, cluster_names = as_clusters(clusters, n_given, function)
-        checked = replace(checked, clusters=numbers[some], cluster_name=name, cluster_names=cluster_names)
+        numbers, name, cluster_names = rows.clusters_of(clusters, function)
+        checked = replace(checked, clusters=numbers, cluster_name=name, cluster_names=cluster_names)
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
@@ -125,9 +119,9 @@ def read_rows(
 def check_same_order(
     class_names: Sequence[Any], columns: Sequence[Any] | None, function: str, argument: str = "class_names"
 ) -> None:
-    """Names that a caller gives to columns that have some are not those of the columns in another order.
+    """Refuse given names that are those of the columns in another order.
 
-    What either share at the beginning is no part of them, and columns may be called by their numbers.
+    A beginning that all names share does not count, and columns may be called by their numbers.
     """
     if columns is None:
         return
@@ -140,9 +134,10 @@ def check_same_order(
 
 
 def in_order_of_numbers(rows: Predictions) -> Predictions:
-    """Columns called 0 … C-1, or False and True, in this order, as a file has them; others as they are.
+    """The rows with columns called 0 … C-1, or False and True, put in this order; other columns stay as they are.
 
-    Numbers are then no names any more, but classes where labels are text or truths; False and True are both.
+    Such numbers then cease to be names: they are classes only where labels are text or booleans. False and True stay
+    names.
     """
     order = order_of_numbers(rows.class_names)
     if rows.binary or order is None:
@@ -166,7 +161,7 @@ def in_column_order(values: Any) -> Any:
 
 
 def _labelled(scores: Array, rows: Aligned, rule: LabelRule, positive_label: Any, has_one_column: bool) -> Predictions:
-    """Checked scores with their labels as column numbers, the positive class of two second where one is said."""
+    """Checked scores with their labels as column numbers; a positive class that is given becomes the second column."""
     if positive_label is None:
         names = None if rule.names is None else tuple(str(name) for name in rule.names)
         resolved = resolve(rows.labels, rule)
@@ -201,10 +196,10 @@ def names_of_columns(columns: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] |
 
 
 def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
-    """Raw rows of a file or a data set, all of them in memory, as their reader understands them.
+    """Checked rows of a file or a data set that fits into memory, read as its `RowReader` says.
 
-    Without labels all are 0: what is not known has no say in the order of the columns, but the positive label has. Of
-    columns without names the classes are their numbers, however a file stores its labels.
+    Rows without labels get the label 0, and their columns stay in their order unless a positive label is given.
+    Columns without names are called by their numbers, however the file stores its labels.
     """
     groups, clusters = reader.split_groups(raw)
     options: dict[str, Any] = {
@@ -220,7 +215,7 @@ def read_raw(raw: RawRows, reader: RowReader) -> Predictions:
     names = Arguments(reader.input.replace("-", "_"), "labels", "weight")
     if raw.labels is None:
         unknown = np.zeros(len(values), dtype=np.int64)
-        # They count columns, whatever the names, which may have numbers in another order, as 1_prob and 0_prob.
+        # These labels are column numbers, whatever numbers the names have: columns may be called 1_prob and 0_prob.
         options["first_label"] = 0
         rows = read_rows(values, unknown, reader.input, names=names, function=reader.function, **options)
         # Also where columns called 1 and 0 were put in order.
@@ -250,15 +245,17 @@ def _with_checked_column(rows: Predictions, reader: RowReader) -> Predictions:
 
 
 def _with_positive(rows: Predictions, reader: RowReader, has_one_column: bool) -> Predictions:
-    """Rows without labels, the positive class of two second; later labels are matched with the names that it gives."""
+    """Rows without labels, with the positive class of two as the second column; it may give names to the columns."""
     if reader.positive_label is None:
         return rows
     rule = reader.rule
-    first = reader.first_label or 0
-    # Labels that are not known yet are taken for the numbers of the columns where the positive one is such a number,
-    # and else for it alone.
-    is_number = LabelMap(2, None, first).column(reader.positive_label) >= 0
-    distinct = [] if rule.names else [first, first + 1] if is_number else [reader.positive_label]
+    by_number = rule.by_number()
+    distinct: list[Any] = []
+    # Labels of columns without names are not known yet. If the positive one is a column number, they are expected to
+    # be column numbers; otherwise only the positive one is known.
+    if not rule.names:
+        is_number = by_number.column(reader.positive_label) >= 0
+        distinct = [*by_number.counted()] if is_number else [reader.positive_label]
     _, names, swaps = order_with_positive(reader.positive_label, rule, distinct, has_one_column)
     if rule.names is not None:
         # Columns called 0 and 1, which are now in this order, have no names but these.
@@ -287,6 +284,21 @@ class Aligned(NamedTuple):
         """The numbers of these rows among those given; None if all are here."""
         return None if self.kept is None else np.flatnonzero(self.kept)
 
+    @property
+    def n_given(self) -> int:
+        """The number of rows that were given."""
+        return len(self.labels.values) if self.kept is None else len(self.kept)
+
+    def groups_of(self, groups: Any, function: str) -> Groups:
+        """The groups of these rows; the argument has those of all rows that were given."""
+        columns = as_groups(groups, self.n_given, function)
+        return columns if self.kept is None else {name: column[self.kept] for name, column in columns.items()}
+
+    def clusters_of(self, clusters: Any, function: str) -> Clusters:
+        """The clusters of these rows; the argument has those of all rows that were given."""
+        of_given = as_clusters(clusters, self.n_given, function)
+        return of_given if self.kept is None else of_given._replace(numbers=of_given.numbers[self.kept])
+
 
 def has_class_axis(scores: Any, labels: Any) -> bool:
     """Whether scores have an axis of classes beside those of their labels; columns of the labels' shape are labels."""
@@ -306,11 +318,12 @@ def aligned(
     several_axes: bool = False,
     label_each: bool = False,
 ) -> Aligned:
-    """Rows of pixels, tokens or samples: of the shapes that belong together, without those that have no say.
+    """Scores, labels and weights as rows of samples, pixels or tokens, without rows that do not count.
 
-    Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says
-    that they are there. Log-odds are of one axis, unless `several_axes` says that each number is a row. Probabilities
-    of the shape of their labels are of one axis too, unless `label_each` says that each is that of class 1 of a row.
+    Images (N, C, H, W) with labels (N, H, W) have their classes moved to the last axis, unless `classes_last` says that
+    they are there already. Log-odds must have one axis, unless `several_axes` says that each number is a row.
+    Probabilities of the shape of their labels must have one axis too, unless `label_each` says that each of them is the
+    probability of class 1 of a row of its own.
     """
     scores = as_array(as_scores(values), names.values, function)
     raw = raw_labels(labels, names.labels, function)
@@ -387,7 +400,7 @@ def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, n
 def rows_that_count(
     raw: RawLabels, weights: Vector | None, ignore_index: IgnoreIndex, names: Arguments, function: str
 ) -> Flags | None:
-    """Which rows have a say: those with a label and a weight above 0; None if all have."""
+    """Which rows count: those with a label and a weight above 0; None if all do."""
     kept = None
     if check_marks(ignore_index, function):
         kept = labelled_rows(raw.values, ignore_index, names.labels, function)
@@ -414,9 +427,10 @@ def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:
 
 
 def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:
-    """Numbers of classes, such as shares: those of a mapping or a pandas Series by its keys, read as labels are.
+    """One number per class, such as shares, in the order of the classes.
 
-    Others, which have no keys, are returned as they are: they are in the order of the classes.
+    A mapping or a pandas Series is ordered by its keys, which are read as labels are. Anything else has no keys, and is
+    taken to be in this order already.
 
     >>> in_order_of_classes({"dog": 0.3, "cat": 0.7}, ("cat", "dog"), "shares", "f")
     [0.7, 0.3]

@@ -96,6 +96,11 @@ class LabelMap:
     """The column of each name; None where labels are column numbers."""
     first_label: int = 0
 
+    @classmethod
+    def of_names(cls, names: Sequence[Any]) -> LabelMap:
+        """The map of labels that are these names of columns."""
+        return cls(len(names), {label_key(name): i for i, name in enumerate(names)})
+
     @property
     def by(self) -> str:
         """How labels are read, in words."""
@@ -209,16 +214,13 @@ class LabelRule:
             called |= {1: known["True"], 0: known["False"]}
         return called
 
-    def columns_by_number_within(self) -> dict[LabelKey, int]:
-        """The column of each number in the names, where they differ in it alone, as c1 and c2 do; else none.
+    def by_name(self) -> LabelMap:
+        """The map of labels that are names of columns."""
+        return LabelMap(self.n_classes, self.columns_by_name())
 
-        False and True are 0 and 1, as in P(False) and P(True). What stands beside the number may be a part of the names
-        or a word for columns, so that these numbers are not names themselves.
-
-        >>> LabelRule(2, ("1_prob", "0_prob")).columns_by_number_within()
-        {1: 0, 0: 1}
-        """
-        return columns_by_number_within(self.names or ())
+    def by_number(self) -> LabelMap:
+        """The map of labels that are column numbers, counted from `first_label` or 0."""
+        return LabelMap(self.n_classes, None, self.first_label or 0)
 
     @property
     def needs_distinct(self) -> bool:
@@ -228,8 +230,8 @@ class LabelRule:
         """
         if self.names is None:
             return self.sorts
-        numbers = range(self.first_label or 0, (self.first_label or 0) + self.n_classes)
-        within = self.columns_by_number_within()
+        numbers = self.by_number().counted()
+        within = columns_by_number_within(self.names)
         if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
             return True
         if self.first_label is None and self._numbered_otherwise(numbers) is not None:
@@ -244,29 +246,29 @@ class LabelRule:
         return all(by_number.column(label) >= 0 for label in distinct)
 
     def names_by_labels(self, distinct: Iterable[Any]) -> bool:
-        """Whether columns have no names but those that labels give them, in sorted order: see `sorted_classes`."""
+        """Whether labels give names to columns without names, in sorted order: see `sorted_classes`."""
         if not self.sorts or self.names is not None or self.by_whole_name(distinct) is not None:
             return False
         return not self.are_column_numbers(distinct)
 
     def by_whole_name(self, distinct: Iterable[Any]) -> LabelMap | None:
-        """The map of labels that all are whole names of columns that only count, such as class_0; None of others.
+        """The map of labels that are the whole names of columns that only count, such as class_0; None if some are not.
 
         >>> LabelRule(2, whole_names=("class_0", "class_1")).by_whole_name(["class_1"]).column("class_1")
         1
         """
         if self.names is not None or not self.whole_names:
             return None
-        label_map = LabelMap(self.n_classes, self.columns_by_name())
+        label_map = self.by_name()
         columns = {label_map.column(label) for label in distinct}
         return None if -1 in columns or not columns else label_map
 
     def decide(self, distinct: Iterable[Any]) -> LabelMap:
-        """How labels of which these are the distinct ones are read; an error where they fit both ways or neither."""
+        """How labels are read, given the distinct ones; labels that fit both ways or neither are an error."""
         keys = {label_key(label) for label in distinct}
         if None in keys:
             raise missing_label(self.argument, self.function)
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        by_number = self.by_number()
         numbers = {by_number.column(key) for key in keys}
         are_numbers = -1 not in numbers
         if self.names is None:
@@ -276,7 +278,7 @@ class LabelRule:
             if by_whole_name is not None:
                 return by_whole_name
             raise self._no_numbers(keys)
-        by_name = LabelMap(self.n_classes, self.columns_by_name())
+        by_name = self.by_name()
         named = {key for key in keys if by_name.column(key) >= 0}
         if self.first_label is not None and are_numbers:
             return by_number
@@ -323,14 +325,14 @@ class LabelRule:
 
     def _columns_by_count(self, numbers: Collection[int]) -> dict[LabelKey, int]:
         """The column of each label by the number in its name; of names that count from 1, 0 is the one numbered 1."""
-        within = self.columns_by_number_within()
+        within = columns_by_number_within(self.names or ())
         counts_from_one = {*within} == {*range(1, self.n_classes + 1)}
         if counts_from_one and not {*numbers} <= within.keys():
             return {number: within[number + 1] for number in range(self.n_classes)}
         return within
 
     def _numbered_otherwise(self, numbers: Collection[int]) -> int | None:
-        """The first of some column numbers that is another column by the number in its name; None if all fit both."""
+        """The first column number that another column has in its name; None if numbers and names agree."""
         by_count = self._columns_by_count(numbers)
         if not {*numbers} <= by_count.keys():
             return None
@@ -349,17 +351,17 @@ class LabelRule:
         """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
         strangers = sorted((key for key in keys if key not in named), key=str)
         few = listed(self.names or ())
-        last = (self.first_label or 0) + self.n_classes - 1
+        by_number = self.by_number()
+        counted = by_number.counted()
         expected = f"among the class names ({few})"
         if any(isinstance(key, int) for key in strangers):
-            expected += f", or column numbers from {self.first_label or 0} to {last}"
+            expected += f", or column numbers from {counted[0]} to {counted[-1]}"
         if named and are_numbers:
             reading = f"by name {strangers[0]!r} is no class, and as column numbers {sorted(named, key=str)[0]!r} is"
             return self._error(f"{expected}, not both", f"{listed(sorted(keys, key=str))}: {reading} a name too")
         mark = next((key for key in strangers if key in IGNORED), None)
         remedy = None if mark is None else Remedy.IGNORE_INDEX
         # One that is neither a name nor a column number, where there is one.
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
         outside = [key for key in strangers if by_number.column(key) < 0]
         return self._error(expected, repr((outside or strangers)[0]), remedy)
 
@@ -395,15 +397,15 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     if not _is_text(labels) and rule.names is None and math.prod(labels.shape):
         numbers = _numbers_in_range(labels, rule)
         if numbers is not None:
-            by_number = LabelMap(rule.n_classes, None, rule.first_label or 0)
+            by_number = rule.by_number()
             is_boolean = namespace(labels).isdtype(labels.dtype, "bool")
             return Resolved(numbers, _classes(rule, by_number, [False, True] if is_boolean else [0]), by_number)
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names_by_labels(distinct):
         values = to_numpy(labels)
         dtype = None if values.dtype.kind == "O" else values.dtype
-        classes = sorted_classes(distinct, raw.categories, rule, dtype)
-        label_map = LabelMap(rule.n_classes, {label_key(name): i for i, name in enumerate(classes.tolist())})
+        classes = sorted_classes(distinct, rule, categories=raw.categories, dtype=dtype)
+        label_map = LabelMap.of_names(classes.tolist())
         return Resolved(label_map.numbers(labels), classes, label_map)
     label_map = rule.decide(distinct)
     return Resolved(label_map.numbers(labels), _classes(rule, label_map, distinct), label_map)
@@ -425,7 +427,7 @@ def _numbers_in_range(labels: Array, rule: LabelRule) -> Indices | None:
         if not bool(xp.all(labels == xp.round(labels))):
             got = "Unknown label type: continuous numbers"
             raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
-    numbers = LabelMap(rule.n_classes, None, rule.first_label or 0).numbers(labels)
+    numbers = rule.by_number().numbers(labels)
     return None if (numbers < 0).any() else numbers
 
 
@@ -506,9 +508,9 @@ def typed_classes(
 def unless_usual(
     classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap
 ) -> NDArray[Any] | None:
-    """Classes whose type names or numbers of columns do not tell; None where the classes are words, or column numbers.
+    """The classes, or None where the names or the numbers of the columns tell them.
 
-    Columns with names that labels count are known by their names.
+    They do if the classes are words or the usual column numbers, and if labels count columns that have names.
     """
     if rule.names is not None and label_map.columns is None:
         return None
@@ -539,12 +541,13 @@ def used_categories(
 
 
 def sorted_classes(
-    distinct: list[Any], categories: tuple[Any, ...] | None, rule: LabelRule, dtype: Any = None
+    labels: Iterable[Any], rule: LabelRule, *, categories: tuple[Any, ...] | None = None, dtype: Any = None
 ) -> NDArray[Any]:
-    """The classes of columns without names, which labels that are not all column numbers name in sorted order.
+    """The classes of columns without names: the distinct labels, or their categories, in sorted order.
 
-    There are as many as distinct labels or categories, of the type of the labels, `dtype`.
+    There must be as many as columns. `dtype` is the type of the labels.
     """
+    distinct = in_sorted_order(labels)
     keys = [label_key(label) for label in distinct]
     used = used_categories(categories, keys, rule)
     if used is not None:

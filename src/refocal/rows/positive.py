@@ -13,7 +13,7 @@ from refocal.rows.labels import LabelMap, LabelRule, listed, missing_label
 
 
 class PositiveOrder(NamedTuple):
-    """How rows of two classes are read of which one is positive, before columns and labels swap."""
+    """How labels of two classes, one of them positive, are read before columns and labels swap."""
 
     label_map: LabelMap
     names: tuple[str, ...] | None
@@ -24,7 +24,7 @@ class PositiveOrder(NamedTuple):
 def order_with_positive(
     positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
 ) -> PositiveOrder:
-    """How labels of two classes are read, of which `distinct` are the distinct ones, where one class is positive."""
+    """How labels of two classes, one of them positive, are read; `distinct` are the distinct labels."""
     if rule.n_classes != 2:
         expected = f"left out: it is for two classes, and there are {rule.n_classes}"
         raise ParameterError("positive_label", rule.function, expected=expected, got=repr(positive))
@@ -65,7 +65,7 @@ def is_called_by_other(column: str, classes: Sequence[Any]) -> bool:
 
 
 def check_series(values: Any, classes: Sequence[Any] | None, argument: str, function: str) -> None:
-    """A Series of one number per row, of pandas, polars or Dask, is not called by the class that it is not about.
+    """Refuse a Series of one number per row, of pandas, polars or Dask, that is called by the first of two classes.
 
     Classes without names, None, are 0 and 1. A Series called '0' alone may be that of a frame without names, and says
     nothing about these.
@@ -82,9 +82,9 @@ def check_series(values: Any, classes: Sequence[Any] | None, argument: str, func
 def _positive_of_named(
     positive: Any, rule: LabelRule, distinct: Collection[Any], names: Sequence[Any]
 ) -> PositiveOrder:
-    """Columns with names: the positive label is one of them, or a column number where labels are."""
+    """The order of columns with names: the positive label is a name, or a column number if labels are."""
     label_map = rule.decide(distinct)
-    column = LabelMap(2, rule.columns_by_name()).column(positive)
+    column = rule.by_name().column(positive)
     if column < 0 and label_map.columns is None:
         column = label_map.column(positive)
     if column < 0:
@@ -96,7 +96,7 @@ def _positive_of_named(
 def _positive_of_unnamed(
     positive: Any, rule: LabelRule, distinct: Collection[Any], has_one_column: bool
 ) -> PositiveOrder:
-    """Columns without names: labels count them, or else name them, the second by the positive label.
+    """The order of columns without names: labels count them, or name them, with the positive label as the second.
 
     One number per row is about the positive class, whatever the labels are.
     """
@@ -108,7 +108,7 @@ def _positive_of_unnamed(
         wanted = str(bool(wanted))
     if wanted not in keys and keys and {*keys} <= {0, 1} and wanted in ("True", "False"):
         wanted = BOOLEAN_NUMBERS[wanted]
-    by_number = LabelMap(2, None, rule.first_label or 0)
+    by_number = rule.by_number()
     counts = all(by_number.column(key) >= 0 for key in keys)
     if counts and not has_one_column and by_number.column(positive) >= 0:
         swaps = by_number.column(positive) == 0

@@ -485,7 +485,7 @@ class Predictions(CheckedRows):
 
     @cached_property
     def ranking(self) -> Vector:
-        """The largest probability of each row as rows are ordered by it: equal where but for rounding it is.
+        """The largest probability of each row, to order rows by: values that differ by rounding alone are equal.
 
         >>> rows = Predictions.from_probabilities([0.07, 0.93], [0, 1])
         >>> rows.top[0].tolist(), rows.ranking.tolist()

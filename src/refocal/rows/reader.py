@@ -37,7 +37,6 @@ from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    in_sorted_order,
     missing_label,
     raw_labels,
     sorted_classes,
@@ -46,7 +45,7 @@ from refocal.rows.labels import (
 from refocal.rows.marks import are_marks
 from refocal.rows.positive import is_called_by_other, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
-from refocal.rows.scores import bad_rows
+from refocal.rows.scores import bad_rows, stored_kind
 
 
 class RawRows(NamedTuple):
@@ -95,7 +94,7 @@ class RowReader:
     first_label: int | None = None
     positive_label: Any = None
     ignore_index: tuple[int, ...] = ()
-    """Labels of rows that have none, which are left out."""
+    """Labels that mark rows without one, which are left out."""
     sorts: bool = False
     """Whether labels name columns without names in sorted order, as in scikit-learn."""
     skip_bad_rows: bool = False
@@ -163,46 +162,50 @@ class RowReader:
         return all(isinstance(number, int) for number in number_keys(self.class_names))
 
     def with_labels(self, distinct: Collection[Any], has_one_column: bool = False) -> Self:
-        """The reader that knows how labels of which these are the distinct ones are read."""
-        rule = self.rule
+        """The reader that knows how labels are read; `distinct` are the distinct labels of all rows."""
         labels = [label for label in distinct if label_key(label) not in self.ignore_index]
         if self.skip_bad_rows:
             labels = self._without_bad(labels)
         if self.positive_label is not None:
-            label_map, names, swaps = order_with_positive(self.positive_label, rule, labels, has_one_column)
-            order = np.array([1, 0]) if swaps and not has_one_column else None
-            classes = self._typed(names, label_map, labels, order)
-            if names is not None and order is not None:
-                names = (names[1], names[0])
-            source = replace(self.source, swapped=order is not None)
-            if has_one_column:
-                self.check_one_column(names)
-            return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
+            return self._with_positive(labels, has_one_column)
+        rule = self.rule
         by_whole_name = rule.by_whole_name(labels)
         if by_whole_name is not None:
             classes = self.whole_names if self.types_classes else self.classes
             return replace(self, label_map=by_whole_name, classes=classes)
         if rule.names_by_labels(labels):
-            sorted_names = sorted_classes(in_sorted_order(labels), None, rule).tolist()
-            columns = {label_key(label): i for i, label in enumerate(sorted_names)}
-            return replace(self, label_map=LabelMap(self.n_classes, columns), classes=tuple(sorted_names))
+            classes = sorted_classes(labels, rule).tolist()
+            return replace(self, label_map=LabelMap.of_names(classes), classes=tuple(classes))
         if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
-            label_map = LabelMap(self.n_classes, None, self.first_label or 0)
+            label_map = rule.by_number()
             labels = [label for label in labels if label_map.column(label) >= 0]
         else:
             label_map = rule.decide(labels)
         typed = self._typed(rule.names, label_map, labels, self.order)
         return replace(self, label_map=label_map, classes=typed or self.classes)
 
-    def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
-        """Distinct labels without those of rows that will be left out.
+    def _with_positive(self, labels: Collection[Any], has_one_column: bool) -> Self:
+        """The reader of two classes whose columns are swapped where the positive label is that of the first."""
+        label_map, names, swaps = order_with_positive(self.positive_label, self.rule, labels, has_one_column)
+        order = np.array([1, 0]) if swaps and not has_one_column else None
+        classes = self._typed(names, label_map, labels, order)
+        if names is not None and order is not None:
+            names = (names[1], names[0])
+        if has_one_column:
+            self.check_one_column(names)
+        source = replace(self.source, swapped=order is not None)
+        return replace(self, label_map=label_map, class_names=names, order=order, source=source, classes=classes)
 
-        Labels that can name columns without names do, as in memory. Where they cannot, column numbers among them stand,
-        unless all would count from 1: the last class would be taken for a bad label, and the others for the next ones.
+    def _without_bad(self, distinct: Collection[Any]) -> list[Any]:
+        """The distinct labels without those of bad rows, which will be left out.
+
+        Labels name columns without names if they can, as in memory. If they cannot, only those that are names or column
+        numbers are kept. Labels that count from 1 are all kept, which makes them an error: as column numbers the last
+        class would be a bad label, and each of the others would be taken for the next class.
         """
         rule = self.rule
-        by_name = LabelMap(self.n_classes, rule.columns_by_name())
-        by_number = LabelMap(self.n_classes, None, self.first_label or 0)
+        by_name = rule.by_name()
+        by_number = rule.by_number()
         usable = [label for label in distinct if by_name.column(label) >= 0 or by_number.column(label) >= 0]
         known = [label for label in distinct if label_key(label) is not None]
         if not rule.names_by_labels(known):
@@ -244,11 +247,11 @@ class RowReader:
         return named if self.types_classes else numbers_of_text(named)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
-        """The reader of rows whose classes, where the rows have no names for them, are those of a calibrator.
+        """The reader that names the columns by the classes of a calibrator, unless the rows have names of their own.
 
-        Columns are the classes in their order, except that columns of which the classes are consecutive numbers, such
-        as 0 … C-1, are in the order of these. One number per row is about the second class, the positive one; a
-        positive label that says otherwise is an error.
+        Columns are in the order of the classes or, if the classes are consecutive numbers such as 0 … C-1, in the order
+        of the numbers. One number per row is about the second class, the positive one; a positive label that says
+        otherwise is an error.
 
         >>> reader = RowReader(2, "probabilities", has_one_number=True).of_classes(("late", "on time"))
         >>> rows, _ = reader.read(RawRows(np.array([0.9, 0.2]), ["on time", "late"]))
@@ -274,19 +277,17 @@ class RowReader:
         return replace(self, class_names=names, positive_label=positive)
 
     def _check_positive(self, classes: tuple[str, ...]) -> None:
-        """The positive label that a caller states for one number per row is the positive class of the calibrator."""
+        """Refuse a positive label, for one number per row, that is not the positive class of the calibrator."""
         if self.positive_label is None:
             return
-        column = LabelMap(2, LabelRule(2, classes, function=self.function).columns_by_name()).column(
-            self.positive_label
-        )
-        if column == 0:
+        rule = LabelRule(2, classes, function=self.function)
+        if rule.by_name().column(self.positive_label) == 0:
             expected = f"{classes[1]!r} or left out: one number per row is about the positive class of the calibrator"
             got = f"{self.positive_label!r}, as if it were about the other class"
             raise ParameterError("positive_label", self.function, expected=expected, got=got)
 
     def check_one_column(self, classes: Sequence[Any] | None) -> None:
-        """The one column of a table is not called by the first of two classes: its numbers are about the second.
+        """Refuse a single column that is called by the first of two classes, since its numbers are about the second.
 
         Without names the classes are 0 and 1, or False and True, or count from `first_label`.
 
@@ -313,9 +314,9 @@ class RowReader:
         return replace(self, class_names=names, classes=classes, order=whole)
 
     def in_order_of_numbers(self) -> Self:
-        """The reader of the same rows with columns called 0 … C-1, or False and True, in this order; else as it is.
+        """The reader with columns called 0 … C-1, or False and True, put in this order; else the reader as it is.
 
-        A positive label that is said has put them in order; one number per row has no columns.
+        A positive label has put the columns in order already, and one number per row has no columns.
         """
         order = order_of_numbers(self.class_names)
         if order is None or self.positive_label is not None or self.has_one_number:
@@ -358,7 +359,7 @@ class RowReader:
         read = Predictions(
             values,
             numbers[some],
-            "probabilities" if self.input == "probabilities" else "logits",
+            stored_kind(self.input),
             None if weight is None else weight[some],
             groups={name: column[some] for name, column in groups.items()},
             clusters=None if clusters is None else clusters.numbers[some],
@@ -443,27 +444,26 @@ class RowReader:
         return raw._replace(labels=labels, weight=weight)
 
     def _label_map(self, raw: RawRows) -> LabelMap:
-        """How the labels of these rows are read: as all are, or, where no name could be a column number, by themselves.
+        """How the labels of a block are read: as those of all rows, or by themselves where that is not decided yet.
 
-        A block that has a name is read by name, and one whose labels are no names has column numbers.
+        A block in which some label is a name of a column is read by name, and any other by column numbers.
         """
-        first = self.first_label or 0
-        by_number = LabelMap(self.n_classes, None, first)
         label_map = self.label_map
         rule = self.rule
+        by_number = rule.by_number()
         if label_map is None and rule.names is None:
             label_map = by_number
             if self.whole_names and raw.labels.dtype.kind in "UTO":
-                by_whole_name = LabelMap(self.n_classes, rule.columns_by_name())
+                by_whole_name = rule.by_name()
                 label_map = by_whole_name if (by_whole_name.numbers(raw.labels) >= 0).any() else by_number
         if label_map is None:
-            by_name = LabelMap(self.n_classes, rule.columns_by_name())
+            by_name = rule.by_name()
             is_counted = self.first_label is not None and (by_number.numbers(raw.labels) >= 0).all()
             has_name = (by_name.numbers(raw.labels) >= 0).any()
             label_map = by_name if has_name and not is_counted else by_number
         is_moved = raw.is_moved or self._order_of_block(raw) is not None
         # Numbers are names too where the columns are called by their own.
-        are_names = [label_key(name) for name in rule.names or ()] == [*range(first, first + self.n_classes)]
+        are_names = [label_key(name) for name in rule.names or ()] == [*by_number.counted()]
         if is_moved and rule.names is not None and label_map.columns is None and not are_names:
             raise moved_error(raw.where, self.function)
         return label_map
@@ -535,7 +535,7 @@ def _can_name_columns(distinct: Collection[Any], rule: LabelRule) -> bool:
     (True, False)
     """
     try:
-        sorted_classes(in_sorted_order(distinct), None, rule)
+        sorted_classes(distinct, rule)
     except LabelError:
         return False
     return True

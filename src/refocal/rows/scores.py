@@ -36,6 +36,15 @@ Input = Literal["logits", "probabilities", "log-odds"]
 """What scores are; log-odds are those of class 1 of two, one number per row."""
 
 
+def stored_kind(kind: str) -> str:
+    """What scores of this kind are stored as: log-odds become two columns of logits.
+
+    >>> stored_kind("log-odds"), stored_kind("probabilities")
+    ('logits', 'probabilities')
+    """
+    return "probabilities" if kind == "probabilities" else "logits"
+
+
 def column_names(scores: Any) -> tuple[Any, ...] | None:
     """The names of the columns of a data frame or a table of any library; None where columns have none."""
     names = getattr(scores, "columns", None)

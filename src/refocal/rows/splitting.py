@@ -110,7 +110,7 @@ def _stratified(predictions: CheckedRows, fraction: float, seed: int) -> Flags:
 
 
 def _of_some_clusters(clusters: Indices, fraction: float, seed: int) -> Flags:
-    """Rows of the first part, which shares no cluster with the other: what is known of one must say nothing of both."""
+    """Rows of the first part, which shares no cluster with the other: rows of one cluster are not independent."""
     distinct, number = np.unique(clusters, return_inverse=True)
     n_first = round(fraction * len(distinct))
     if not 0 < n_first < len(distinct):

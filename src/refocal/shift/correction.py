@@ -152,7 +152,8 @@ def fit_correction(
 def _newton_step(gradient: Vector, information: Matrix, slope: float, *, keep_slope: bool = False) -> Vector:
     """Newton's step of the intercepts and the slope, (C + 1,).
 
-    At its bound the slope stays as it is where the gradient asks for less: the intercepts are then best beside it.
+    A slope at its lower bound stays there if the gradient would lower it, as any does with `keep_slope`: the step is
+    then that of the intercepts.
     """
     step: Vector = np.zeros(len(gradient))
     if keep_slope or (slope <= LEAST_SLOPE and gradient[-1] < 0.0):

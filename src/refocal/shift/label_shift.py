@@ -6,14 +6,14 @@ compared by the means of Legendre polynomials of u (Neyman's smooth test):
 
     T = Σ_j (mean of φ_j over new rows - weighted mean of φ_j over labelled rows)² / variance of that difference.
 
-Two classes have one score, which other rows move much as other shares do. T is then directed at such rows too: if they
-come from elsewhere, the log-odds z of the labelled rows have about the density exp(θ z), up to a factor, in the new
-ones, and the log-likelihood of that less that of new shares,
+Two classes have only one score, and rows from elsewhere change its distribution much as new shares do. T then has a
+further term: for rows from elsewhere, the density of the log-odds z is about that of the labelled rows times exp(θ z),
+up to a factor, and the log-likelihood of this less that of new shares,
 
     Λ = max_θ N (θ mean z - log mean_labelled exp(θ z)) - Σ log Σ_k p_k π_k/π⁰_k,
 
-is large; 2 max(0, Λ - mean)² / variance is added. And shares are no explanation that have no row of a class left, which
-the calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
+is large; 2 max(0, Λ - mean)² / variance is added. Shares are also refused that leave no rows to a class to which the
+calibrator gives a tenth of the rows or more, if the rows are evidence for other shares than those of the fit.
 
 The distribution of T is by a bootstrap: new rows are drawn from the labelled rows with the class shares π, the labelled
 rows with replacement, and the shares are estimated again each time. Both samples are drawn from the same rows, as in
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
@@ -84,58 +85,28 @@ def label_shift_test(
     level_of_test = 0.04
     # The weight of Λ in the statistic of two classes, beside four differences of weight 1.
     weight_of_tilt = 2.0
-    n_reference = len(reference)
-    n_new = len(p)
-    weight_known = np.ones(n_reference) if weight_known is None else weight_known / weight_known.mean()
-    weight_new = effective_weight(weight_new, n_new)
-    if n_reference > MOST_ROWS:
-        kept = rng.choice(n_reference, MOST_ROWS, replace=False)
+    weight_known = np.ones(len(reference)) if weight_known is None else weight_known / weight_known.mean()
+    weight_new = effective_weight(weight_new, len(p))
+    if len(reference) > MOST_ROWS:
+        kept = rng.choice(len(reference), MOST_ROWS, replace=False)
         reference = reference[kept]
         labels = labels[kept]
         weight_known = weight_known[kept]
-        n_reference = MOST_ROWS
-    if n_new > MOST_ROWS:
-        kept = rng.choice(n_new, MOST_ROWS, replace=False)
+    if len(p) > MOST_ROWS:
+        kept = rng.choice(len(p), MOST_ROWS, replace=False)
         p = p[kept]
         weight_new = effective_weight(weight_new[kept], MOST_ROWS)
-    n_drawn = max(1, round(float(weight_new.sum())))
     n_classes = reference.shape[1]
-    shares_known = _shares_of(labels, weight_known, n_classes)
     means_known = _means_of(reference, weight_known)
     prior = prior_rows * n_classes * means_known
     shares = likely_shares(p, means_known, weight_new, prior=prior)
-    features = _features(reference, weight_known * (shares / shares_known)[labels], shares)
-    features_known = features(reference)
-    features_new = features(p)
-    log_odds_known = _log_odds(reference)
-
-    def compare(mean_new: Vector, p_new: Matrix, count_new: Vector, count_known: Vector) -> tuple[Vector, float]:
-        """The differences of the means and Λ, with the shares of these new rows and counts of labelled rows."""
-        old = _means_of(reference, count_known)
-        own = likely_shares(p_new, old, count_new, shares, TOLERANCE_OF_REPLICATES, prior)
-        weight = count_known * (own / _shares_of(labels, count_known, n_classes))[labels]
-        difference = np.asarray(mean_new - weight @ features_known / weight.sum())
-        if n_classes > 2:
-            return difference, 0.0
-        gain_of_tilt = _gain_of_tilt(_log_odds(p_new), count_new, log_odds_known, count_known)
-        return difference, gain_of_tilt - float(count_new @ np.log(p_new @ (own / old)))
-
-    observed, observed_tilt = compare(weight_new @ features_new / weight_new.sum(), p, weight_new, weight_known)
-    members = [np.flatnonzero(labels == k) for k in range(n_classes)]
-    # Within a class rows are drawn by their weights; None where these are equal, which is faster.
-    chances = [_chances(weight_known[rows]) for rows in members]
-    drawn_shares = np.where([len(rows) > 0 for rows in members], shares, 0.0)
-    drawn_shares = drawn_shares / drawn_shares.sum()
-    ones = np.ones(n_drawn)
-    draws = np.empty((n_draws, len(observed)))
-    tilts = np.empty(n_draws)
-    for i in range(n_draws):
-        counts = rng.multinomial(n_drawn, drawn_shares)
-        rows = np.concatenate([rng.choice(members[k], counts[k], p=chances[k]) for k in np.flatnonzero(counts)])
-        count_known = np.bincount(rng.integers(n_reference, size=n_reference), minlength=n_reference)
-        draws[i], tilts[i] = compare(
-            features_known[rows].mean(axis=0), reference[rows], ones, count_known.astype(np.float64) * weight_known
-        )
+    weight_shifted = weight_known * (shares / _shares_of(labels, weight_known, n_classes))[labels]
+    features = _features(reference, weight_shifted, shares)
+    known = _LabelledRows(reference, labels, weight_known, features(reference), shares, prior)
+    mean_new = weight_new @ features(p) / weight_new.sum()
+    observed, observed_tilt = known.compare(mean_new, p, weight_new, weight_known)
+    n_drawn = max(1, round(float(weight_new.sum())))
+    draws, tilts = known.bootstrap(n_drawn, n_draws, rng)
     # A score that no row varies in has no variance, and says nothing.
     variance = draws.var(axis=0) + 1e-12
     statistic = float(np.sum(observed**2 / variance))
@@ -145,11 +116,63 @@ def label_shift_test(
         spread = float(tilts.std()) + 1e-9
         statistic += weight_of_tilt * max(0.0, (observed_tilt - float(tilts.mean())) / spread) ** 2
         statistics += weight_of_tilt * np.maximum(0.0, (tilts - tilts.mean()) / spread) ** 2
-        if share_evidence(p, means_known, shares, n_reference, weight_new).weight > 0.0:
+        if share_evidence(p, means_known, shares, len(reference), weight_new).weight > 0.0:
             gone = _class_that_is_gone(shares, weight_new @ p / weight_new.sum())
     p_value = float((1.0 + np.count_nonzero(statistics >= statistic)) / (1.0 + n_draws))
     rejects = p_value < level_of_test or gone is not None
     return LabelShiftTest(p_value, statistic, len(observed), rejects, gone)
+
+
+@dataclass(frozen=True)
+class _LabelledRows:
+    """The labelled rows of the fit, which new rows are compared with and drawn from."""
+
+    p: Matrix
+    labels: Indices
+    weight: Vector
+    features: Matrix
+    shares: Vector
+    """The class shares of the new rows, π."""
+    prior: Vector
+    """The weight of the prior for the share of each class, in rows."""
+
+    @cached_property
+    def log_odds(self) -> Vector:
+        """The log-odds of the last class of two."""
+        return _log_odds(self.p)
+
+    def compare(self, mean_new: Vector, p_new: Matrix, count_new: Vector, count: Vector) -> tuple[Vector, float]:
+        """The differences of the means of features, and Λ, for some new rows and counts of the labelled rows.
+
+        The shares are estimated from both.
+        """
+        n_classes = self.p.shape[1]
+        old = _means_of(self.p, count)
+        own = likely_shares(p_new, old, count_new, self.shares, TOLERANCE_OF_REPLICATES, self.prior)
+        weight = count * (own / _shares_of(self.labels, count, n_classes))[self.labels]
+        difference = np.asarray(mean_new - weight @ self.features / weight.sum())
+        if n_classes > 2:
+            return difference, 0.0
+        gain_of_tilt = _gain_of_tilt(_log_odds(p_new), count_new, self.log_odds, count)
+        return difference, gain_of_tilt - float(count_new @ np.log(p_new @ (own / old)))
+
+    def bootstrap(self, n_new: int, n_draws: int, rng: np.random.Generator) -> tuple[Matrix, Vector]:
+        """The differences (draws, features) and Λ (draws,) of `n_new` rows of the class shares π, drawn from these."""
+        n_rows, n_classes = self.p.shape
+        members = [np.flatnonzero(self.labels == k) for k in range(n_classes)]
+        # Within a class rows are drawn by their weights; None where these are equal, which is faster.
+        chances = [_chances(self.weight[rows]) for rows in members]
+        drawn_shares = np.where([len(rows) > 0 for rows in members], self.shares, 0.0)
+        drawn_shares = drawn_shares / drawn_shares.sum()
+        ones = np.ones(n_new)
+        differences = np.empty((n_draws, self.features.shape[1]))
+        tilts = np.empty(n_draws)
+        for i in range(n_draws):
+            counts = rng.multinomial(n_new, drawn_shares)
+            rows = np.concatenate([rng.choice(members[k], counts[k], p=chances[k]) for k in np.flatnonzero(counts)])
+            count = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows).astype(np.float64) * self.weight
+            differences[i], tilts[i] = self.compare(self.features[rows].mean(axis=0), self.p[rows], ones, count)
+        return differences, tilts
 
 
 def _log_odds(p: Matrix) -> Vector:

@@ -103,7 +103,7 @@ class ShareEvidence:
     gain: float
     """Twice the gain in log-likelihood of the likeliest shares."""
     gain_by_chance: float
-    """What 99 % of such rows stay below where the shares are those of the fit."""
+    """The gain that 99 % of such sets of rows stay below if the shares are still those of the fit."""
     weight: float
     """How far the shares go from those of the fit, 0, to the likeliest ones, 1."""
 

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Matrix, Vector
+from refocal._arrays import Indices, Matrix, Vector
 from refocal._validation import check_number, check_seed
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import named_classes
@@ -137,31 +136,28 @@ def performance_of(
     weight: Vector | None = None,
     excess: float = 0.0,
 ) -> Performance:
-    """The same of log-probabilities; by default the belief is that they have the error of a calibration.
+    """The performance to expect of log-probabilities; by default, they are believed to have the error of a calibration.
 
     `excess` is that of `excess_of_slope`, for this belief.
     """
     rng = np.random.default_rng(seed)
     n, n_classes = log_p.shape
     count = np.ones(n) if weight is None else weight
-    share = count / count.sum()
-    p = np.exp(log_p)
     if belief is None:
         belief = _belief_of_calibration(log_p, count, n_fit, rng, excess)
-    predicted = p.argmax(axis=1)
-    action = None if table is None else np.argmin(p @ table, axis=1)
+    rows = _PredictedRows.of(log_p, count, table)
     drawn: dict[str, list[float]] = {}
     for q in belief.draws:
-        labels = _drawn_labels(q, rng)
-        for name, value in _measures(log_p, p, labels, share, predicted, table, action).items():
+        for name, value in rows.measures(_drawn_labels(q, rng)).items():
             drawn.setdefault(name, []).append(value)
-    expectation = _expected(log_p, p, belief.mean, share, predicted, table, action)
+    expectation = rows.expected_measures(belief.mean)
     of_alternative = expectation
     if belief.alternative is not None:
-        of_alternative = _expected(log_p, p, belief.alternative, share, predicted, table, action)
+        of_alternative = rows.expected_measures(belief.alternative)
     confusion = np.zeros((n_classes, n_classes))
     for k in range(n_classes):
-        confusion[:, k] = share[predicted == k] @ belief.mean[predicted == k]
+        members = rows.predicted == k
+        confusion[:, k] = rows.share[members] @ belief.mean[members]
 
     def interval(name: str) -> Interval:
         value = expectation[name]
@@ -210,53 +206,69 @@ def _belief_of_calibration(
     return Belief((probabilities(i) for i in range(n_replicates)), mean)
 
 
-def _drawn_labels(p: Matrix, rng: np.random.Generator) -> NDArray[np.int64]:
+def _drawn_labels(p: Matrix, rng: np.random.Generator) -> Indices:
     """A label of each row, drawn from its probabilities."""
     drawn = (p.cumsum(axis=1) < rng.random((len(p), 1)) * p.sum(axis=1, keepdims=True)).sum(axis=1)
     return np.asarray(np.minimum(drawn, p.shape[1] - 1), dtype=np.int64)
 
 
-def _measures(
-    log_p: Matrix,
-    p: Matrix,
-    labels: NDArray[np.int64],
-    share: Vector,
-    predicted: Any,
-    table: Matrix | None,
-    action: Any,
-) -> dict[str, float]:
-    """The measures of labelled rows, of which each has its share of the weight."""
-    rows = np.arange(len(p))
-    of_label = p[rows, labels]
-    # Σ_k (p_k - y_k)² = Σ p² - 2 p_y + 1, of two classes half of it.
-    squares = np.sum(p**2, axis=1) - 2.0 * of_label + 1.0
-    measured = {
-        "accuracy": float(share @ (predicted == labels)),
-        "log_loss": -float(share @ log_p[rows, labels]),
-        "brier_score": float(share @ squares) * (0.5 if p.shape[1] == 2 else 1.0),
-    }
-    if p.shape[1] == 2:
-        measured["roc_auc"] = _auc(p[:, 1], labels.astype(np.float64), share)
-    if table is not None:
-        measured["cost"] = float(share @ table[labels, action])
-    return measured
+@dataclass(frozen=True)
+class _PredictedRows:
+    """Rows without labels, and what is predicted of them."""
 
+    log_p: Matrix
+    p: Matrix
+    share: Vector
+    """The share of each row in the weight."""
+    predicted: Indices
+    """The class of the largest probability of each row."""
+    table: Matrix | None
+    """The costs of actions, if there are any."""
+    action: Indices | None
+    """The action of the least expected cost of each row."""
 
-def _expected(
-    log_p: Matrix, p: Matrix, q: Matrix, share: Vector, predicted: Any, table: Matrix | None, action: Any
-) -> dict[str, float]:
-    """The expectations of the same over labels drawn from q."""
-    rows = np.arange(len(p))
-    expected = {
-        "accuracy": float(share @ q[rows, predicted]),
-        "log_loss": -float(share @ np.sum(q * log_p, axis=1)),
-        "brier_score": float(share @ (1.0 + np.sum(p**2 - 2.0 * q * p, axis=1))) * (0.5 if p.shape[1] == 2 else 1.0),
-    }
-    if table is not None:
-        expected["cost"] = float(share @ (q @ table)[rows, action])
-    if p.shape[1] == 2:
-        expected["roc_auc"] = _auc(p[:, 1], q[:, 1], share)
-    return expected
+    @classmethod
+    def of(cls, log_p: Matrix, count: Vector, table: Matrix | None) -> _PredictedRows:
+        """Rows of these log-probabilities and weights."""
+        p = np.exp(log_p)
+        action = None if table is None else np.argmin(p @ table, axis=1)
+        return cls(log_p, p, count / count.sum(), p.argmax(axis=1), table, action)
+
+    def measures(self, labels: Indices) -> dict[str, float]:
+        """The measures of the rows if these are their labels."""
+        rows = np.arange(len(self.p))
+        # Σ_k (p_k - y_k)² = Σ p² - 2 p_y + 1; half of it for two classes.
+        squares = np.sum(self.p**2, axis=1) - 2.0 * self.p[rows, labels] + 1.0
+        measured = {
+            "accuracy": float(self.share @ (self.predicted == labels)),
+            "log_loss": -float(self.share @ self.log_p[rows, labels]),
+            "brier_score": float(self.share @ squares) * self._brier_factor,
+        }
+        if self.p.shape[1] == 2:
+            measured["roc_auc"] = _auc(self.p[:, 1], labels.astype(np.float64), self.share)
+        if self.table is not None:
+            measured["cost"] = float(self.share @ self.table[labels, self.action])
+        return measured
+
+    def expected_measures(self, q: Matrix) -> dict[str, float]:
+        """The expectations of the measures over labels that are drawn from the probabilities q (N, C)."""
+        rows = np.arange(len(self.p))
+        squares = 1.0 + np.sum(self.p**2 - 2.0 * q * self.p, axis=1)
+        expected = {
+            "accuracy": float(self.share @ q[rows, self.predicted]),
+            "log_loss": -float(self.share @ np.sum(q * self.log_p, axis=1)),
+            "brier_score": float(self.share @ squares) * self._brier_factor,
+        }
+        if self.table is not None:
+            expected["cost"] = float(self.share @ (q @ self.table)[rows, self.action])
+        if self.p.shape[1] == 2:
+            expected["roc_auc"] = _auc(self.p[:, 1], q[:, 1], self.share)
+        return expected
+
+    @property
+    def _brier_factor(self) -> float:
+        """The Brier score of two classes is that of class 1 alone."""
+        return 0.5 if self.p.shape[1] == 2 else 1.0
 
 
 def _auc(score: Any, probability: Any, share: Any = 1.0) -> float:

@@ -74,9 +74,9 @@ def weight_of_unlabelled(rows: Any, function: str) -> Vector | None:
 
 
 def rows_of_fit(calibrator: Calibrator) -> float:
-    """How many rows the calibrator is known by: those of its last update, if it had one, or else of its fit.
+    """The number of rows that the calibrator was fitted on, or last updated with if it was updated.
 
-    Weighted rows are as many as their weights are worth, (Σ w)² / Σ w²; those of a fit in blocks count one by one.
+    Weighted rows count as many as their weights are worth, (Σ w)² / Σ w²; those of a fit in blocks count one by one.
 
     >>> from refocal import TemperatureScaling
     >>> logits = np.random.default_rng(0).normal(size=(300, 2))

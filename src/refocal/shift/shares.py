@@ -247,7 +247,14 @@ def _adapt_to_rows(
         level=request.level,
         n_rows=len(p),
         performance=performance_of(
-            used, n_fit, request.costs, request.level, request.seed, belief, weight, known.excess
+            used,
+            n_fit,
+            request.costs,
+            request.level,
+            request.seed,
+            belief=belief,
+            weight=weight,
+            excess=known.excess,
         ),
         label_shift=test,
         evidence=evidence,

@@ -43,6 +43,22 @@ def test_the_mean_bias_of_overconfident_models(slope):
     assert 0.92 <= share_covered(found, 0.0) <= 0.99
 
 
+def test_the_skill_of_few_rows_of_an_overconfident_model():
+    """By a normal interval of the skill itself, 89 % of 30 rows were covered, and 9 % of the intervals lay above."""
+    log_odds = np.random.default_rng(99).normal(0.0, 1.5, 1_000_000)
+    happened, p = expit(log_odds), expit(3.0 * log_odds)
+    loss = -np.mean(happened * np.log(p) + (1.0 - happened) * np.log(expit(-3.0 * log_odds)))
+    skill = 1.0 - loss / math.log(2.0)  # the rate is a half
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(500):
+        log_odds, labels, _ = draw(rng, 30)
+        columns = log_softmax(np.stack([0.0 * log_odds, 3.0 * log_odds], axis=1), axis=1)
+        found.append(ends(rm.bootstrap_interval("log_loss_skill", labels, columns)))
+    assert 0.91 <= share_covered(found, skill) <= 0.97
+    assert np.mean([low > skill for low, _ in found]) <= 0.06
+
+
 def test_groups_of_an_overconfident_model_are_not_off_by_chance():
     """Ten groups of 300 rows at the level of all together: half of all tables had a group that was off."""
     rng = np.random.default_rng(1)

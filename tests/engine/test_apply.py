@@ -91,14 +91,16 @@ def matrix_log_probabilities(matrix, logits):
     """log softmax(W z + b), row by row and class by class."""
     log_p = np.full(logits.shape, -np.inf)
     for row, out in zip(logits, log_p, strict=True):
-        gap = np.maximum((row - row.max()) / matrix.inner_temperature, -87.0)
+        possible = row > -np.inf
+        gap = np.maximum((row[possible] - row.max()) / matrix.inner_temperature, -87.0)
         if matrix.kind == "logits":
             z = gap - gap.mean()
         else:
             scale = matrix.inner_temperature if matrix.kind == "log-probabilities" else 1.0
             z = gap - np.log(np.exp(gap * scale).sum()) / scale
-        possible = row > -np.inf
-        out[possible] = log_softmax((matrix.weights @ z + matrix.intercept)[possible])
+        of_all = np.full(len(row), z.mean())  # what a masked class adds to others
+        of_all[possible] = z
+        out[possible] = log_softmax((matrix.weights @ of_all + matrix.intercept)[possible])
     return log_p
 
 

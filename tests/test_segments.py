@@ -12,10 +12,12 @@ import pytest
 from refocal import GroupCalibration
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.evaluate import Evaluation, compare, evaluate
+from refocal.evaluate._details import group_bias, groups_of
 from refocal.io import Predictions, split
 from refocal.metrics import Interval, mean_bias
 from refocal.metrics.bias_interval import exact_interval_of_shift
 from refocal.metrics.bins import row_cells
+from refocal.metrics.two_classes import BiasSummary
 from refocal.report.page import render
 from refocal.segments import Condition, FoundSegments, Segment, find_segments
 
@@ -88,6 +90,23 @@ def test_weights_and_clusters_have_their_say():
     single = find_segments(y[repeated], p[repeated], many)
     assert clustered.n_search == 2000
     assert len(clustered.segments) <= len(single.segments)
+
+
+def test_the_interval_of_weighted_rows_is_that_of_an_evaluation():
+    rng = np.random.default_rng(0)
+    x, p = rng.random(800), rng.beta(1, 3, 800)
+    y = (rng.random(800) < np.clip(p + 0.3 * (x < 0.4), 0.0, 1.0)).astype(int)
+    weight = np.exp(rng.normal(size=800)) * np.where(y == 1, 1.0, 3.0)
+    found = find_segments(y, p, {"x": x}, sample_weight=weight)
+    is_test = np.ones(800, dtype=bool)
+    is_test[np.random.default_rng(0).permutation(800)[:400]] = False
+    members = is_test & found.segments[0].conditions[0].holds(x)
+    rows = Predictions.from_probabilities(p[members], y[members], weight=weight[members])
+    level = 0.95 ** (1 / found.n_tested)
+    (group,) = groups_of(rows, {"all": np.full(members.sum(), "all")})
+    for same in (BiasSummary.of(rows).exact_interval(level=level), group_bias(group, level)):
+        assert found.segments[0].difference.low == pytest.approx(same.low, abs=1e-6)  # of cells of few rows each
+        assert found.segments[0].difference.high == pytest.approx(same.high, abs=1e-6)
 
 
 def test_equal_weights_do_not_change_the_intervals_of_segments():

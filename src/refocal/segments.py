@@ -509,14 +509,13 @@ def _difference(rows: Predictions, p: Vector, happened: Flags, members: Indices,
     """The mean probability of some rows less their rate; None of one cluster alone."""
     weight = None if rows.weight is None else rows.weight[members]
     cells = row_cells(p[members], happened[members], weight)
-    clusters = None if rows.clusters is None else np.unique(rows.clusters[members], return_inverse=True)[1]
-    n_units = number_of(clusters, weight)
-    if n_units is None:
+    if rows.clusters is None:
         return exact_interval_of_shift(cells, level)
+    clusters = np.unique(rows.clusters[members], return_inverse=True)[1]
     variance = float(variance_of_mean(p[members] - happened[members], weight, clusters))
     if not math.isfinite(variance):
         return None
-    return exact_interval_of_shift(cells, level, variance, n_units)
+    return exact_interval_of_shift(cells, level, variance, number_of(clusters))
 
 
 def _feature_bias(rows: Predictions, name: str, column: NDArray[Any], level: float) -> FeatureBias:

@@ -51,6 +51,18 @@ def test_any_chain_is_that_of_the_array_functions(seed):
         assert off.max() <= max(1e-6, 2 * usual.max())
 
 
+@pytest.mark.parametrize("temperature", [1e-8, 3e-9, 1e-12, 1e-30])
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 2.0])
+def test_a_class_that_alone_can_occur_is_certain_at_any_temperature(temperature, gamma):
+    logits = np.array([[-np.inf, 5.0, -np.inf], [0.5, -3e38, -np.inf], [1.0, 1.0, -np.inf]] * 3, dtype=np.float32)
+    chain = Chain((Temperature(temperature), Focal(gamma)))
+    expected = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]] * 3)
+    with np.errstate(over="ignore"):
+        for x in (logits, logits.astype(np.float64)):
+            np.testing.assert_allclose(apply(chain, x).probabilities, expected, atol=1e-6)
+            np.testing.assert_allclose(np.exp(apply(chain, x, log=True).probabilities), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", [2, 3, 7, 10, 64])
 def test_a_matrix_is_that_of_the_array_functions(kind, n_classes):
@@ -79,14 +91,16 @@ def matrix_log_probabilities(matrix, logits):
     """log softmax(W z + b), row by row and class by class."""
     log_p = np.full(logits.shape, -np.inf)
     for row, out in zip(logits, log_p, strict=True):
-        gap = np.maximum((row - row.max()) / matrix.inner_temperature, -87.0)
+        possible = row > -np.inf
+        gap = np.maximum((row[possible] - row.max()) / matrix.inner_temperature, -87.0)
         if matrix.kind == "logits":
             z = gap - gap.mean()
         else:
             scale = matrix.inner_temperature if matrix.kind == "log-probabilities" else 1.0
             z = gap - np.log(np.exp(gap * scale).sum()) / scale
-        possible = row > -np.inf
-        out[possible] = log_softmax((matrix.weights @ z + matrix.intercept)[possible])
+        of_all = np.full(len(row), z.mean())  # what a masked class adds to others
+        of_all[possible] = z
+        out[possible] = log_softmax((matrix.weights @ of_all + matrix.intercept)[possible])
     return log_p
 
 

@@ -38,10 +38,40 @@ def test_a_stray_logit_counts_as_the_logarithm_of_the_smallest_single_number(kin
     floor = np.log(np.finfo(np.float32).tiny)
     assert pytest.approx(floor, abs=0.5) == -steps.FLOOR
     at_floor = features(XP, np.array([[0.0, -1.0, -steps.FLOOR]]), kind, 1.0)
-    for stray in (-1e4, -np.inf):
-        np.testing.assert_array_equal(features(XP, np.array([[0.0, -1.0, stray]]), kind, 1.0), at_floor)
+    np.testing.assert_array_equal(features(XP, np.array([[0.0, -1.0, -1e4]]), kind, 1.0), at_floor)
     above = features(XP, np.array([[0.0, -1.0, -steps.FLOOR + 1.0]]), kind, 1.0)
     np.testing.assert_allclose(np.diff(above)[0, 1] - np.diff(at_floor)[0, 1], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mask", [-65504.0, -1e9, -np.inf])
+def test_a_masked_class_takes_no_part_in_the_features_of_others(kind, mask):
+    logits = rng.normal(size=(20, 4))
+    masked = np.insert(logits, 2, mask, axis=1)
+    found = np.delete(features(XP, masked, kind, 0.05), 2, axis=1)
+    np.testing.assert_allclose(found, features(XP, logits, kind, 0.05), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mask", [-65504.0, -1e9, -np.inf])
+def test_a_matrix_adds_the_mean_feature_of_the_other_classes_for_a_masked_one(kind, mask):
+    weights, intercept = rng.normal(size=(4, 4)), rng.normal(size=4)
+    logits = rng.normal(size=(20, 4))
+    logits[rng.random((20, 4)) < 0.3] = mask
+    logits[:, 1] = 0.0
+    step = Affine(kind, 1.3, weights, intercept)
+    z = np.asarray(features(XP, logits, kind, 1.3))
+    expected = np.empty((20, 4))
+    for i in range(20):
+        possible = logits[i] > -1.5e4
+        for j in range(4):
+            score = intercept[j] + weights[j, j] * z[i, j]
+            for k in range(4):
+                if k != j:
+                    score += weights[j, k] * (z[i, k] if possible[k] else z[i, possible].mean())
+            expected[i, j] = -np.inf if logits[i, j] == -np.inf else score
+    # A matrix counts a masked class itself where it is possible, and else for its own score alone.
+    np.testing.assert_allclose(step.apply(XP, logits), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("order_preserving", [False, True])

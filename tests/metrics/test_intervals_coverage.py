@@ -13,8 +13,10 @@ from scipy.special import expit, log_softmax, ndtr
 
 import refocal.metrics as rm
 from refocal.decide import net_benefit_curve
-from refocal.metrics.bins import bins_of
+from refocal.metrics.binned import label_noise
+from refocal.metrics.bins import bins_of, join_cells, row_cells
 from refocal.metrics.inputs import read_probabilities
+from refocal.metrics.squared import SquaredSummary
 
 
 def draw(rng, n, slope=1.0, centre=0.0, scale=1.5):
@@ -41,6 +43,42 @@ def test_the_mean_bias_of_overconfident_models(slope):
         _, labels, p = draw(rng, 300, slope)
         found.append(ends(rm.mean_bias_interval(labels, p)))
     assert 0.92 <= share_covered(found, 0.0) <= 0.99
+
+
+def test_the_skill_of_few_rows_of_an_overconfident_model():
+    """By a normal interval of the skill itself, 89 % of 30 rows were covered, and 9 % of the intervals lay above."""
+    log_odds = np.random.default_rng(99).normal(0.0, 1.5, 1_000_000)
+    happened, p = expit(log_odds), expit(3.0 * log_odds)
+    loss = -np.mean(happened * np.log(p) + (1.0 - happened) * np.log(expit(-3.0 * log_odds)))
+    skill = 1.0 - loss / math.log(2.0)  # the rate is a half
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(500):
+        log_odds, labels, _ = draw(rng, 30)
+        columns = log_softmax(np.stack([0.0 * log_odds, 3.0 * log_odds], axis=1), axis=1)
+        found.append(ends(rm.bootstrap_interval("log_loss_skill", labels, columns)))
+    assert 0.91 <= share_covered(found, skill) <= 0.97
+    assert np.mean([low > skill for low, _ in found]) <= 0.06
+
+
+def test_the_squared_error_of_calibrated_rows_with_two_in_a_bin():
+    """With the noise of simulated rates beyond 0 and 1 counted as 0, 28 % of 100 rows in 50 bins excluded 0."""
+    rng = np.random.default_rng(0)
+    lows = []
+    for _ in range(200):
+        _, labels, p = draw(rng, 100)
+        rows = read_probabilities(labels, p, None, "test")
+        lows.append(SquaredSummary.of(rows, 50).interval().low)
+    assert np.mean(np.array(lows) > 0.0) <= 0.05
+
+
+def test_the_noise_of_rates_is_right_on_average_where_few_rows_are_in_a_bin():
+    """Gaps with normal noise of the variance r (1 - r) / n: what is taken off their squares is this variance."""
+    p, n = np.array([0.02, 0.3, 0.5, 0.9]), np.array([2, 3, 5, 20])
+    bins = row_cells(np.repeat(p, n), np.zeros(n.sum()))
+    bins = join_cells(bins, np.append(0, np.cumsum(n)[:-1]))
+    noise = np.sqrt(p * (1.0 - p) / n) * np.random.default_rng(0).standard_normal((1_000_000, 4))
+    np.testing.assert_allclose(label_noise(bins, noise).mean(axis=0), p * (1.0 - p) / n, rtol=5e-3)
 
 
 def test_groups_of_an_overconfident_model_are_not_off_by_chance():

@@ -182,7 +182,9 @@ def test_rows_of_unequal_weights_have_students_t_of_as_many_rows_as_they_are_eff
     interval = bootstrap_interval("brier_skill", y, p, sample_weight=weight)
     n_effective = int(weight.sum() ** 2 / (weight @ weight))
     assert n_effective < 40
-    margin = student.ppf(0.975, n_effective - 1) * interval.standard_error
-    assert (interval.low, interval.high) == pytest.approx((interval.value - margin, interval.value + margin))
+    ratio = 1.0 - interval.value  # of the losses, whose interval is on the scale of its logarithm
+    factor = np.exp(student.ppf(0.975, n_effective - 1) * interval.standard_error / ratio)
+    assert (interval.low, interval.high) == pytest.approx((1.0 - ratio * factor, 1.0 - ratio / factor))
     equal = bootstrap_interval("brier_skill", y, p, sample_weight=np.full(60, 2.0))
-    assert equal.high - equal.value == pytest.approx(1.959963985 * equal.standard_error)
+    factor = np.exp(student.ppf(0.975, 59) * equal.standard_error / (1.0 - equal.value))
+    assert equal.low == pytest.approx(1.0 - (1.0 - equal.value) * factor)

@@ -15,6 +15,7 @@ enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* Findings of progra
 
 #define ROUNDINGS ((real)4.0)
 #define LOWEST_FEATURE ((real)-87.0)
+#define MASKED ((real)-2e4) /* where a class is masked */
 #ifdef SINGLE
 #define EPSILON 0x1p-23f
 #define LEAST 0x1p-126f /* the smallest number with all digits */
@@ -111,14 +112,36 @@ INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
 INLINE void features(const V *d, V *z, int64_t n, real slope, const double *numbers) {
     const int64_t kind = numbers[0];
     const real inner = slope / numbers[1], scale = kind == LOG_PROBABILITIES ? numbers[1] : 1.0;
-    V top = d[0], level = {0};
+    V top = d[0], level = {0}, count = {0};
     for (int64_t j = 1; j < n; j++) top = larger(d[j], top);
     for (int64_t j = 0; j < n; j++) {
-        z[j] = larger((d[j] - top) * inner, same(LOWEST_FEATURE));
-        level += kind == LOGITS ? z[j] : exp_(z[j] * scale);
+        V gap = (d[j] - top) * inner;
+        I possible = gap > MASKED;
+        z[j] = pick(possible, larger(gap, same(LOWEST_FEATURE)), same(2 * LOWEST_FEATURE));
+        level += keep(possible, kind == LOGITS ? z[j] : exp_(z[j] * scale));
+        count += keep(possible, same(1.0));
     }
-    level = kind == LOGITS ? level / (real)n : log1p_(level - 1.0) / scale;
+    level = kind == LOGITS ? level / count : log1p_(level - 1.0) / scale;
     for (int64_t j = 0; j < n; j++) z[j] -= level;
+}
+
+/* In place of the features of masked classes the mean of the others (`unmasked` of maps/steps.py); what these were less
+ * it into d, where the score of a class is not -inf.
+ */
+INLINE void unmask(V *d, V *z, int64_t n) {
+    V top = z[0], mean = {0}, count = {0};
+    for (int64_t j = 1; j < n; j++) top = larger(z[j], top);
+    const V lowest = top + (real)1.5 * LOWEST_FEATURE;
+    for (int64_t j = 0; j < n; j++) {
+        mean += keep(z[j] > lowest, z[j]);
+        count += keep(z[j] > lowest, same(1.0));
+    }
+    mean /= count;
+    for (int64_t j = 0; j < n; j++) {
+        V other = pick(z[j] > lowest, z[j], mean);
+        d[j] = pick(d[j] > -INFINITY, z[j] - other, same(-INFINITY));
+        z[j] = other;
+    }
 }
 
 /* The scores behind a diagonal affine map, whose numbers are the kind of z, T, the weights and the intercept. */
@@ -135,6 +158,7 @@ INLINE void affine(V *d, V *z, int64_t n, real slope, const double *numbers) {
 INLINE void matrix(V *d, V *z, int64_t n, real slope, const double *numbers) {
     const double *weights = numbers + 2, *intercept = weights + n * n;
     features(d, z, n, slope, numbers);
+    unmask(d, z, n);
     int64_t j = 0;
     for (; j + 4 <= n; j += 4) {
         const double *a = weights + j * n, *b = a + n, *c = b + n, *e = c + n;
@@ -146,12 +170,13 @@ INLINE void matrix(V *d, V *z, int64_t n, real slope, const double *numbers) {
             sums[3] += z[k] * (real)e[k];
         }
         for (int r = 0; r < 4; r++)
-            d[j + r] = pick(d[j + r] > -INFINITY, sums[r] + (real)intercept[j + r], same(-INFINITY));
+            d[j + r] = pick(d[j + r] > -INFINITY, sums[r] + d[j + r] * (real)weights[(j + r) * (n + 1)] + (real)intercept[j + r],
+                            same(-INFINITY));
     }
     for (; j < n; j++) {
         V sum = {0};
         for (int64_t k = 0; k < n; k++) sum += z[k] * (real)weights[j * n + k];
-        d[j] = pick(d[j] > -INFINITY, sum + (real)intercept[j], same(-INFINITY));
+        d[j] = pick(d[j] > -INFINITY, sum + d[j] * (real)weights[j * (n + 1)] + (real)intercept[j], same(-INFINITY));
     }
 }
 

@@ -246,7 +246,8 @@ INLINE Ranked rank(const V *d, int64_t n) {
 INLINE Rows weigh(V *d, V *e, const V *counts, int64_t n, real slope) {
     Ranked ranked = rank(d, n);
     for (int r = 0; r < LANES; r++) d[(int64_t)ranked.at[r]][r] = -INFINITY;
-    V top = ranked.top, below = larger(ranked.second - top, same(IMPOSSIBLE));
+    const real lowest = (real)IMPOSSIBLE / (slope > 1.0 ? slope : (real)1.0); /* slope * lowest is finite: no 0 * inf */
+    V top = ranked.top, below = larger(ranked.second - top, same(lowest));
     V sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
     for (int64_t j = 0; j < n; j++) {
         V raw = d[j] - top, lower = raw - below, weight = exp_(lower * slope), together = times(counts, j, weight);

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from refocal._arrays import Vector
 from refocal.engine.triton_maths import OPTIONS, beside_its_tensors
-from refocal.maps.steps import FLOOR, KINDS
+from refocal.maps.steps import FLOOR, KINDS, MASKED
 
 MAX_CLASSES = 1 << 12
 """Longer rows, and the sums for each of their classes, no longer fit the registers of a program."""
 
 LOWEST = tl.constexpr(-FLOOR)
+LOWEST_POSSIBLE = tl.constexpr(-MASKED)
 IS_LOGITS = tl.constexpr(KINDS.index("logits"))
 IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("log-probabilities"))
 
@@ -24,7 +25,7 @@ IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("log-probabilities"))
 def _features(x, top, level, temperature):
     """maps/steps.py, features, from the top of a row and what it is brought to."""
     gap = (x - top) / temperature
-    return tl.where(gap > LOWEST, gap, LOWEST) - level
+    return tl.where(gap > LOWEST_POSSIBLE, tl.where(gap > LOWEST, gap, LOWEST), 2 * LOWEST) - level
 
 
 @triton.jit
@@ -43,11 +44,12 @@ def _level_kernel(
     temperature = tl.load(parameters + 2 * n_classes).to(dtype)
     top = tl.max(x, axis=1)
     gap = _features(x, top[:, None], 0.0, temperature)
+    possible = known & (gap > 1.5 * LOWEST)
     if KIND == IS_LOGITS:
-        level = tl.sum(tl.where(known, gap, 0.0), axis=1) / n_classes
+        level = tl.sum(tl.where(possible, gap, 0.0), axis=1) / tl.sum(tl.where(possible, 1.0, 0.0), axis=1).to(dtype)
     else:
         scale = temperature if KIND == IS_LOG_PROBABILITIES else temperature / temperature
-        level = tl.log(tl.sum(tl.where(known, tl.exp(gap * scale), 0.0), axis=1)) / scale
+        level = tl.log(tl.sum(tl.where(possible, tl.exp(gap * scale), 0.0), axis=1)) / scale
     tl.store(tops + row, top, mask=is_row)
     tl.store(tops + n_rows + row, level, mask=is_row)
 

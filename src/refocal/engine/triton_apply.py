@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal.engine.program import Findings, Opcode, Program
-from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
+from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST, LOWEST_POSSIBLE
 from refocal.engine.triton_maths import (
     LOG2E,
     OPTIONS,
@@ -57,9 +57,10 @@ def _affine(x, known, slope, own, j, n_classes):
     inner = slope / tl.load(own + 1).to(x.dtype)
     scale = tl.where(kind == IS_LOG_PROBABILITIES, tl.load(own + 1), 1.0).to(x.dtype)
     gap = (x - tl.max(x, axis=1)[:, None]) * inner
-    gap = tl.where(gap > LOWEST, gap, LOWEST)
-    mean = tl.sum(tl.where(known, gap, 0.0), axis=1) / n_classes
-    log_sum = tl.log(tl.sum(tl.where(known, tl.exp(gap * scale), 0.0), axis=1)) / scale
+    possible = known & (gap > LOWEST_POSSIBLE)
+    gap = tl.where(possible, tl.where(gap > LOWEST, gap, LOWEST), 2 * LOWEST)
+    mean = tl.sum(tl.where(possible, gap, 0.0), axis=1) / tl.sum(tl.where(possible, 1.0, 0.0), axis=1).to(x.dtype)
+    log_sum = tl.log(tl.sum(tl.where(possible, tl.exp(gap * scale), 0.0), axis=1)) / scale
     z = gap - tl.where(kind == IS_LOGITS, mean, log_sum)[:, None]
     weights = tl.load(own + 2 + j, mask=j < n_classes, other=0.0).to(x.dtype)
     intercept = tl.load(own + 2 + n_classes + j, mask=j < n_classes, other=0.0).to(x.dtype)

@@ -35,7 +35,7 @@ from refocal.metrics.bins import Bins, Ranked, join_cells, make_bins, norm_of_ga
 from refocal.metrics.calibration_curve import curve_of_rows
 from refocal.metrics.histogram_cells import Cells
 from refocal.metrics.influence import variance_of_mean
-from refocal.metrics.intervals import Interval, whole_rows
+from refocal.metrics.intervals import Interval
 from refocal.metrics.reliability import UnitVariances, consistency_band
 from refocal.metrics.resampling import chunks
 from refocal.rows import Predictions
@@ -309,13 +309,7 @@ def _group_row(group: Group, level: float, seed: int) -> GroupRow:
 def group_bias(group: Group, level: float) -> Interval:
     """The mean probability of a group less its rate."""
     if group.bias is None:
-        n_rows = int(group.cells.count.sum())
-        n_effective = float(group.cells.weight.sum()) ** 2 / float(group.cells.squared_weight.sum())
-        # Of rows of unequal weights the variance is known as well as from so many.
-        is_equal = n_effective > (1.0 - 1e-9) * n_rows
-        return exact_interval_of_shift(
-            group.cells, level, n_clusters=None if is_equal else max(whole_rows(n_effective), 2)
-        )
+        return exact_interval_of_shift(group.cells, level)
     if group.bias.n_clusters < 2:
         # One cluster says nothing about others: the rate may be any.
         total = float(group.cells.weight.sum())

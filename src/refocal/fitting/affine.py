@@ -40,7 +40,7 @@ from refocal.engine.cache import CacheKey
 from refocal.fitting.solver import LBFGS, FirstOrder, LBFGSState, Preconditioner, Tolerance, minimise
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
-from refocal.maps.steps import Affine, KeepTop, features
+from refocal.maps.steps import FLOOR, Affine, KeepTop, features, unmasked
 
 Shape = Literal["temperature", "vector", "matrix"]
 
@@ -355,12 +355,14 @@ def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> 
     gradient_b: Any = 0.0
     for xp, part, labels, share in z.parts(block):
         dtype = xp.float64 if exact else part.dtype
-        rows = xp.astype(part, dtype, copy=False)
+        rows, excess = _parted(xp, xp.astype(part, dtype, copy=False))
         device = array_api_compat.device(rows)
         x = xp.asarray(parameters, dtype=dtype, device=device)
         # One row per class, since sums over few classes are slow within a row; in place, to save memory.
         p = xp.reshape(x[:-n], (n, n)) @ rows.T
         p += rows.T
+        if excess is not None:
+            p += excess.T * (1.0 + x[: n * n : n + 1])[:, None]
         p += x[-n:][:, None]
         p -= xp.max(p, axis=0)
         index = xp.arange(len(labels), device=device)
@@ -371,8 +373,22 @@ def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> 
         p *= xp.astype(share / total, dtype)
         p[labels, index] -= xp.astype(share, dtype)
         gradient_w = gradient_w + xp.astype(p @ rows, xp.float64)
+        if excess is not None:
+            own = xp.sum(p * excess.T, axis=1)
+            gradient_w = gradient_w + xp.astype(xp.eye(n, dtype=dtype, device=device) * own, xp.float64)
         gradient_b = gradient_b + xp.astype(xp.sum(p, axis=1), xp.float64)
     return np.concatenate([[log_loss], to_numpy(gradient_w).ravel(), to_numpy(gradient_b)])
+
+
+def _parted(xp: Any, z: Array) -> tuple[Array, Array | None]:
+    """Features z as they count for other classes (`unmasked`), and what they are beyond that for the class itself.
+
+    None where no class of these rows is masked: the features of those that are lie below -`FLOOR`, of whatever kind.
+    """
+    if xp.min(z) > -FLOOR:
+        return z, None
+    others = unmasked(xp, z)
+    return others, z - others
 
 
 def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
@@ -387,7 +403,7 @@ def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
         p = xp.exp(rows.T - xp.max(rows.T, axis=0))
         p /= xp.sum(p, axis=0)
         variance = p * (1.0 - p) * xp.astype(share, rows.dtype)
-        curvature_w = curvature_w + xp.astype(variance @ rows**2, xp.float64)
+        curvature_w = curvature_w + xp.astype(variance @ _parted(xp, rows)[0] ** 2, xp.float64)
         curvature_b = curvature_b + xp.astype(xp.sum(variance, axis=1), xp.float64)
     return np.concatenate([to_numpy(curvature_w).ravel(), to_numpy(curvature_b)])
 
@@ -405,9 +421,10 @@ def _matrix_hessian(z: Features, block: Block, parameters: Vector, n_rows: int) 
     intercept = parameters[-n:]
     hessian = np.zeros((len(parameters), len(parameters)))
     for _, part, _, part_share in z.parts(block, max(1, block.n_rows // n_rows)):
-        rows = to_numpy(part).astype(np.float64, copy=False)
+        rows, excess = _parted(np, to_numpy(part).astype(np.float64, copy=False))
         share = to_numpy(part_share).astype(np.float64, copy=False)
-        p = softmax(rows @ weights.T + intercept, axis=1)
+        scores = rows @ weights.T + intercept
+        p = softmax(scores if excess is None else scores + excess * np.diagonal(weights), axis=1)
         rows_by_class = (p[:, :, None] * rows[:, None, :]).reshape(len(rows), n * n)
         p_rows = np.concatenate([rows_by_class, p], axis=1)  # p_c z̃ᵢ, in the order of x
         p_rows *= np.sqrt(share)[:, None]

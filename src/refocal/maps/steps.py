@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Array, cumulative_sum, take
+from refocal._arrays import Array, cumulative_sum, namespace, take
 from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Step
 from refocal.maps.row import gaps, normalised, softmax_row
 from refocal.maps.softmax import focal_gaps, unsmoothed
@@ -21,7 +21,14 @@ from refocal.maps.softmax import focal_gaps, unsmoothed
 FLOOR = 87.0
 """How far below the top class a feature z lies at most: minus the logarithm of float32's smallest number.
 
-One stray logit of -10,000 or -inf would otherwise outweigh all other rows.
+One stray logit of -10,000 would otherwise outweigh all other rows.
+"""
+
+MASKED = 2e4
+"""How far below the top class, in units of T, a class counts as masked: by -inf, -1e9 or, in half precision, -65504.
+
+Its feature is twice as low as any other, and takes no part in the mean of its row: how many classes are masked says
+nothing about the others.
 """
 
 KINDS = ("logits", "tempered", "log-probabilities")
@@ -134,8 +141,12 @@ class Affine(Step):
         return xp.where(scores == -xp.inf, -xp.inf, transformed)
 
     def of_features(self, z: Array) -> Array:
-        """W z + b."""
-        return (z * self.weights if self.weights.ndim == 1 else z @ self.weights.T) + self.intercept
+        """W z + b; masked classes count for their own score alone."""
+        if self.weights.ndim == 1:
+            return z * self.weights + self.intercept
+        others = unmasked(namespace(z), z)
+        diagonal = namespace(self.weights).linalg.diagonal(self.weights)
+        return others @ self.weights.T + (z - others) * diagonal + self.intercept
 
     def fits(self, n_classes: int) -> bool:
         """Shapes of C on each axis, and a known kind of z."""
@@ -210,14 +221,28 @@ class Mixture(Step):
 def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
     """z: the gaps to the top class divided by T, brought to a common level.
 
-    "logits": their mean is 0. "tempered": log softmax(logits / T). "log-probabilities": log softmax(logits) / T.
+    "logits": the mean of those that are not masked is 0. "tempered": log softmax(logits / T). "log-probabilities":
+    log softmax(logits) / T.
     """
     gap = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
-    gap = xp.where(gap < -FLOOR, -FLOOR, gap)
+    is_possible = gap > -MASKED
+    gap = xp.where(is_possible, xp.where(gap < -FLOOR, -FLOOR, gap), -2.0 * FLOOR)
     if kind == "logits":
-        return gap - xp.sum(gap, axis=-1, keepdims=True) / logits.shape[-1]
+        return gap - _mean_of_possible(xp, gap, is_possible)
     scale = temperature if kind == "log-probabilities" else 1.0
-    return gap - xp.log(xp.sum(xp.exp(gap * scale), axis=-1, keepdims=True)) / scale
+    weight = xp.where(is_possible, xp.exp(gap * scale), 0.0)
+    return gap - xp.log(xp.sum(weight, axis=-1, keepdims=True)) / scale
+
+
+def unmasked(xp: Any, z: Array) -> Array:
+    """Features z with the mean of the others of the row in place of those of masked classes."""
+    is_possible = z > xp.max(z, axis=-1, keepdims=True) - 1.5 * FLOOR
+    return xp.where(is_possible, z, _mean_of_possible(xp, z, is_possible))
+
+
+def _mean_of_possible(xp: Any, z: Array, is_possible: Array) -> Array:
+    count = xp.sum(xp.where(is_possible, 1.0, 0.0 * z), axis=-1, keepdims=True)  # in the precision of z
+    return xp.sum(xp.where(is_possible, z, 0.0), axis=-1, keepdims=True) / count
 
 
 def keep_top(xp: Any, scores: Array, top: Array) -> Array:

@@ -13,7 +13,7 @@ from refocal._arrays import Vector
 from refocal.metrics.bins import Bins, row_cells
 from refocal.metrics.influence import critical_value, variance_of_mean
 from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
-from refocal.metrics.intervals import Interval, has_equal_weights, number_of
+from refocal.metrics.intervals import Interval, has_equal_weights, number_of, whole_rows
 from refocal.rows.labels import IgnoreIndex
 
 __all__ = ["mean_bias_interval"]
@@ -34,10 +34,11 @@ def mean_bias_interval(
     With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
     is larger than the normal quantile times √Σ w² p(d)(1 - p(d)), or with weights that depend on the label times the
     root of Σ w² (y - p(d))² as it is to be expected. Where the residuals p - y vary more than that, as those of an
-    overconfident model do, the interval is as much wider. Where all probabilities are equal this is Wilson's
-    interval of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and
-    the accuracy take the place of probability and rate. `clusters` has what each row belongs to, such as its customer:
-    rows of one cluster are not independent.
+    overconfident model do, the interval is as much wider. Of rows of unequal weights the quantile is Student's, of as
+    many rows as they are effectively. Where all probabilities are equal this is Wilson's interval of the rate. It holds
+    where no row or every row is of class 1. Of more than two classes the confidence and the accuracy take the place of
+    probability and rate. `clusters` has what each row belongs to, such as its customer: rows of one cluster are not
+    independent.
 
     >>> found = mean_bias_interval([0] * 20, [0.1] * 20)
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -68,18 +69,18 @@ class RateTest(NamedTuple):
     variance: float
     """That of the rate under the shift."""
     level: float
-    n_clusters: int | None
+    n_units: int | None
 
     def by_score(self, side: float) -> float:
         """Below 0 where the rate is not too high (`side` 1), above 0 where it is not too low (-1): score test."""
-        return self.difference - side * critical_value(self.level, self.n_clusters) * math.sqrt(self.variance)
+        return self.difference - side * critical_value(self.level, self.n_units) * math.sqrt(self.variance)
 
     def by_tail(self, side: float) -> float:
         """The same by the tail of a binomial of as many rows as give the variance, see `exact_ends`."""
         # SciPy loads when an interval needs it.
         from scipy.special import betainc
 
-        ratio = critical_value(self.level) / critical_value(self.level, self.n_clusters)
+        ratio = critical_value(self.level) / critical_value(self.level, self.n_units)
         size = self.expected * self.complement / max(self.variance, 1e-300) * ratio**2
         events = min(self.rate * size, size)
         tail = (1.0 - self.level) / 2.0
@@ -93,8 +94,8 @@ def interval_of_shift(
 ) -> Interval:
     """The interval of `mean_bias_interval` for rows in cells, whose probabilities count as equal.
 
-    `variance` is that of the mean of p - y, where it is known from the rows or their clusters; otherwise it is that of
-    rows that are independent of one another.
+    `variance` is that of the mean of p - y, where rows have clusters; otherwise it is that of rows that are independent
+    of one another, which is known as well as from the effective number of those of unequal weights.
     """
     return _interval_of_shift(cells, level, variance, n_clusters, RateTest.by_score)
 
@@ -129,7 +130,11 @@ def _interval_of_shift(
     shifted = _ShiftedCells.of(cells)
     mean = float(shifted.share @ cells.p)
     rate = shifted.rate
-    z = critical_value(level, n_clusters)
+    is_weighted = not has_equal_weights(cells)
+    n_units = n_clusters
+    if n_clusters is None and is_weighted:
+        n_units = max(whole_rows(float(cells.weight.sum()) ** 2 / float(cells.squared_weight.sum())), 2)
+    z = critical_value(level, n_units)
     of_residuals = _variance_of_bias(cells) if variance is None else variance
     dispersion = 1.0
     if shifted.difference(-largest_shift) > 0.0 > shifted.difference(largest_shift):
@@ -140,7 +145,7 @@ def _interval_of_shift(
         """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
 
         def excess(shift: float) -> float:
-            return excess_of(shifted.test(shift, dispersion, level, n_clusters), side)
+            return excess_of(shifted.test(shift, dispersion, level, n_units), side)
 
         if excess(-largest_shift) * excess(largest_shift) > 0:
             return 0.0 if side > 0 else 1.0
@@ -149,7 +154,7 @@ def _interval_of_shift(
 
     lowest_rate = end(1.0)
     highest_rate = end(-1.0)
-    if not has_equal_weights(cells):
+    if is_weighted:
         # Weights that depend on the label make the mean of p vary together with the rate, so that the score test may
         # put too much of its interval on one side. The normal interval does not, and the wider end is taken.
         margin = z * math.sqrt(of_residuals)
@@ -199,7 +204,7 @@ class _ShiftedCells:
         p, complement = self.probabilities(shift)
         return float(self.share**2 @ (p * complement / self.cells.size_at(p)))
 
-    def test(self, shift: float, dispersion: float, level: float, n_clusters: int | None) -> RateTest:
+    def test(self, shift: float, dispersion: float, level: float, n_units: int | None) -> RateTest:
         """What a test of a shift compares."""
         p, complement = self.probabilities(shift)
         return RateTest(
@@ -209,7 +214,7 @@ class _ShiftedCells:
             difference=self.difference(shift),
             variance=dispersion * self.variance(shift),
             level=level,
-            n_clusters=n_clusters,
+            n_units=n_units,
         )
 
 

@@ -261,10 +261,13 @@ def label_noise(bins: Bins, gap: Vector) -> Vector:
     weights. The weight of a row of each outcome is that of many bins, which says nothing about the n of one.
     """
     largest_factor = 2.0  # that of two rows; one that weighs next to nothing beside another says nothing
-    outcome = np.clip(bins.p - gap, 0.0, 1.0)
+    # Simulated rates may lie beyond 0 and 1, where the estimate is negative: bounded, it would be too large on average.
+    outcome = bins.p - gap
     has_rest = bins.size > 1.0 + 1e-9
     factor = np.divide(bins.size, bins.size - 1.0, out=np.zeros_like(bins.size), where=has_rest)
-    return np.asarray(outcome * (1.0 - outcome) / bins.size_at(outcome) * np.minimum(factor, largest_factor))
+    return np.asarray(
+        outcome * (1.0 - outcome) / bins.size_at(np.clip(outcome, 0.0, 1.0)) * np.minimum(factor, largest_factor)
+    )
 
 
 def ece_sweep(

@@ -14,7 +14,7 @@ from refocal.metrics.binned import debiased_model
 from refocal.metrics.bins import Bins, join_cells, rank
 from refocal.metrics.influence import variance_of_mean, weighted_deviations
 from refocal.metrics.inputs import check_level, read_pair, read_probabilities
-from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
+from refocal.metrics.intervals import Interval, PairedDifference, normal_difference, whole_rows
 from refocal.metrics.inverted_error import ClusterNoise, InvertedError, noise_of_clusters
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.rows import Predictions
@@ -98,14 +98,19 @@ class SquaredSummary:
     def minus(self, other: SquaredSummary, *, level: float = 0.95) -> PairedDifference:
         """See `squared_ece_difference`.
 
-        Errors of predictions on the same rows tend to go together: without the rows, intervals are rather too wide.
+        The quantile is Student's, of the clusters or of as many rows as there are effectively. Errors of predictions on
+        the same rows tend to go together: without the rows, intervals are rather too wide.
         """
         if self.rows is not None and other.rows is not None:
             error = standard_error(self.rows, other.rows)
         else:
             error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
-        n_clusters = None if self.clusters is None else self.clusters.n_clusters
-        return normal_difference(self.value, other.value, error, level, n_clusters)
+        if self.clusters is None:
+            bins = self.bins
+            n_units = max(whole_rows(float(bins.weight.sum()) ** 2 / float(bins.squared_weight.sum())), 2)
+        else:
+            n_units = self.clusters.n_clusters
+        return normal_difference(self.value, other.value, error, level, n_units)
 
 
 def squared_ece(

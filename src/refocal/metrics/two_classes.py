@@ -22,7 +22,7 @@ from refocal.metrics.bins import Bins, bins_of
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.influence import critical_value, influences_of_units
 from refocal.metrics.inputs import mean, read_log_probabilities, read_probabilities
-from refocal.metrics.intervals import InfluenceSummary, Interval, number_of, whole_rows
+from refocal.metrics.intervals import InfluenceSummary, Interval, number_of, positive_ends, whole_rows
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 from refocal.rows import Predictions
@@ -184,7 +184,21 @@ def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Predictions | 
         return StreamedMetric(math.nan)
     loss, slope = of_rate(rate)
     influence = partial(_influence_on_skill, terms, average, rate, loss, slope)
-    return StreamedMetric(1.0 - average / loss, influence=influence)
+    return StreamedMetric(1.0 - average / loss, influence=influence, form=partial(skill_ends, sum(_sizes(source))))
+
+
+def skill_ends(
+    n_rows: float, value: float, variance: float, level: float, n_units: int | None = None
+) -> tuple[float, float]:
+    """The ends of a skill 1 - L / l: those of the ratio of the losses on the scale of its logarithm, `positive_ends`.
+
+    A few confident mistakes make the ratio large, and a skill has no lowest value but a highest one. Student's t is of
+    the rows of both classes, effectively, or of clusters.
+    """
+    if not math.isfinite(variance):  # of one cluster
+        return -math.inf, 1.0
+    low, high = positive_ends(1.0 - value, variance, level, whole_rows(n_rows) if n_units is None else n_units)
+    return 1.0 - high, 1.0 - low
 
 
 def _influence_on_skill(

@@ -74,6 +74,15 @@ def test_a_matrix_adds_the_mean_feature_of_the_other_classes_for_a_masked_one(ki
     np.testing.assert_allclose(step.apply(XP, logits), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", [np.ones(3), np.eye(3)], ids=["vector", "matrix"])
+def test_nan_is_no_masked_class_and_makes_the_whole_row_nan(kind, weights):
+    step = Affine(kind, 1.5, weights, np.zeros(3))
+    scores = step.apply(np, np.array([[1.0, np.nan, 0.0], [1.0, 2.0, 0.0]]))
+    assert np.isnan(scores[0]).all()
+    assert np.isfinite(scores[1]).all()
+
+
 @pytest.mark.parametrize("order_preserving", [False, True])
 def test_rows_may_lie_on_any_leading_axes(order_preserving):
     step = Affine("logits", 1.3, rng.normal(size=(4, 4)), rng.normal(size=4))

@@ -225,24 +225,25 @@ def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
     log softmax(logits) / T.
     """
     gap = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
-    is_possible = gap > -MASKED
-    gap = xp.where(is_possible, xp.where(gap < -FLOOR, -FLOOR, gap), -2.0 * FLOOR)
+    is_masked = gap <= -MASKED  # false for NaN, which stays NaN
+    gap = xp.where(is_masked, -2.0 * FLOOR, xp.where(gap < -FLOOR, -FLOOR, gap))
     if kind == "logits":
-        return gap - _mean_of_possible(xp, gap, is_possible)
+        return gap - _mean_of_others(xp, gap, is_masked)
     scale = temperature if kind == "log-probabilities" else 1.0
-    weight = xp.where(is_possible, xp.exp(gap * scale), 0.0)
+    weight = xp.where(is_masked, 0.0, xp.exp(gap * scale))
     return gap - xp.log(xp.sum(weight, axis=-1, keepdims=True)) / scale
 
 
 def unmasked(xp: Any, z: Array) -> Array:
     """Features z with the mean of the others of the row in place of those of masked classes."""
-    is_possible = z > xp.max(z, axis=-1, keepdims=True) - 1.5 * FLOOR
-    return xp.where(is_possible, z, _mean_of_possible(xp, z, is_possible))
+    is_masked = z < xp.max(z, axis=-1, keepdims=True) - 1.5 * FLOOR
+    return xp.where(is_masked, _mean_of_others(xp, z, is_masked), z)
 
 
-def _mean_of_possible(xp: Any, z: Array, is_possible: Array) -> Array:
-    count = xp.sum(xp.where(is_possible, 1.0, 0.0 * z), axis=-1, keepdims=True)  # in the precision of z
-    return xp.sum(xp.where(is_possible, z, 0.0), axis=-1, keepdims=True) / count
+def _mean_of_others(xp: Any, z: Array, is_masked: Array) -> Array:
+    """The mean of the features of each row that are not masked."""
+    count = xp.sum(xp.where(is_masked, 0.0, 1.0 + 0.0 * z), axis=-1, keepdims=True)  # in the precision of z
+    return xp.sum(xp.where(is_masked, 0.0, z), axis=-1, keepdims=True) / count
 
 
 def keep_top(xp: Any, scores: Array, top: Array) -> Array:

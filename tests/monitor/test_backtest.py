@@ -189,3 +189,9 @@ def test_neighbours_of_one_period_are_one_batch():
     assert joined.periods == whole.periods
     for result in whole.results:
         np.testing.assert_allclose(joined.result(result.name).path, result.path, rtol=1e-12)
+
+
+def test_keeping_the_calibrator_has_one_name():
+    with pytest.raises(TypeError, match="name"):
+        Keep(name="none")
+    assert Keep().name == "keep"

@@ -206,7 +206,9 @@ def apply(
     contents = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
     say(f"Wrote {output}: {contents} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
     if problems:
-        say(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
+        say(
+            f"Left out {len(problems):,} {'file' if len(problems) == 1 else 'files'}: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}"
+        )
 
 
 def _check_written(place: str, output: Path) -> None:
@@ -241,7 +243,8 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
             raise FileProblem(f"{place}: holds no {calibrator.input}, which this calibrator takes.") from error
         if files[0] == 0 or not output.is_dir():
             raise
-        so_far = f"{files[0]:,} files are in {output}, and the same command continues with the others."
+        written = "1 file is" if files[0] == 1 else f"{files[0]:,} files are"
+        so_far = f"{written} in {output}, and the same command continues with the others."
         if isinstance(error, KeyboardInterrupt):
             raise Stopped(f"stopped; {so_far}") from error
         raise FileProblem(f"{explained(error)} {so_far}") from error

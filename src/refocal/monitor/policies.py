@@ -59,7 +59,7 @@ class Keep(Policy):
     'keep'
     """
 
-    name: str = "keep"
+    name: str = field(default="keep", init=False)  # a backtest and its page know it by this name
 
     def begin(self, n_classes: int) -> None:
         """Forget everything."""

@@ -206,9 +206,9 @@ def apply(
     contents = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
     say(f"Wrote {output}: {contents} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
     if problems:
-        files = "file" if len(problems) == 1 else "files"
+        noun = "file" if len(problems) == 1 else "files"
         more = " …" if len(problems) > 3 else ""
-        say(f"Left out {len(problems):,} {files}: {' '.join(problems[:3])}{more}")
+        say(f"Left out {len(problems):,} {noun}: {' '.join(problems[:3])}{more}")
 
 
 def _check_written(place: str, output: Path) -> None:

@@ -384,6 +384,13 @@ def missing_label(argument: str, function: str, place: str = "") -> LabelError:
     return LabelError(argument, function, expected="labels of which none is missing", got=got)
 
 
+def with_own_remedy(error: LabelError, *own: Remedy) -> LabelError:
+    """The same error with a remedy that its function has: one of its `own`, or Predictions, which have all of them."""
+    if error.remedy is None or error.remedy in own:
+        return error
+    return LabelError(error.argument, error.function, error.expected, error.got, Remedy.READ_PREDICTIONS)
+
+
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     """Labels of rows in memory as column numbers; the first rule that is broken is an error.
 

@@ -11,10 +11,11 @@ from refocal._arrays import Matrix, Vector, to_numpy
 from refocal.calibrators import Calibrator, PredictionSets, VennAbersCalibration
 from refocal.calibrators.class_order import named_classes
 from refocal.engine.dataset import weight_unit
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, UnsupportedError, warn
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
 from refocal.rows import Predictions
 from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.labels import with_own_remedy
 
 # Log-probabilities below this count as this: sums of them stay finite.
 SMALLEST_LOG_P = -80.0
@@ -49,10 +50,7 @@ def read_labelled(values: Any, labels: Any, kind: str, names: Arguments, functio
     try:
         return read_rows(values, labels, kind, names=names, function=function, **options)
     except LabelError as error:
-        if error.remedy is None:
-            raise
-        remedy = Remedy.READ_PREDICTIONS
-        raise LabelError(error.argument, error.function, error.expected, error.got, remedy) from None
+        raise with_own_remedy(error) from None
 
 
 def weight_in_rows(rows: Predictions) -> Vector:

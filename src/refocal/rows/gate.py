@@ -14,7 +14,7 @@ from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_a
 from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import (
     check_class_names,
     check_label_order,
@@ -35,6 +35,7 @@ from refocal.rows.labels import (
     resolve,
     typed_classes,
     unless_usual,
+    with_own_remedy,
 )
 from refocal.rows.marks import are_marks, check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive
@@ -120,6 +121,23 @@ def read_rows(
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
+
+
+def read_labelled(
+    values: Any,
+    labels: Any,
+    kind: str,
+    names: Arguments,
+    function: str,
+    *,
+    own: tuple[Remedy, ...] = (),
+    **options: Any,
+) -> Predictions:
+    """`read_rows` for a function that has few of its options: an error names a remedy of its `own`, or Predictions."""
+    try:
+        return read_rows(values, labels, kind, names=names, function=function, **options)
+    except LabelError as error:
+        raise with_own_remedy(error, *own) from None
 
 
 def check_same_order(

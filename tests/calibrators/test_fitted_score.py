@@ -146,3 +146,15 @@ def test_the_remedy_of_a_score_is_one_that_it_has(wrong):
     with pytest.raises(LabelError, match=r"'y' of TemperatureScaling\.score") as caught:
         fitted.score(logits, np.array(wrong)[labels])
     assert "pass Predictions, which take class_names=" in str(caught.value)
+
+
+def test_log_odds_in_a_column_are_told_from_labels_of_another_shape():
+    log_odds = np.array([2.0, -1.0, 1.5, -3.0] * 20)
+    labels = np.array([1, 1, 1, 0] * 20)  # one of four is wrong
+    fitted = TemperatureScaling(input="log-odds").fit(log_odds, labels)
+    for method, function in (("fit", fitted.fit), ("score", fitted.score)):
+        fitted.fit(log_odds, labels)
+        message = rf"'X' of TemperatureScaling\.{method} must be of shape \(80,\), one number per row: X\[:, 0\]"
+        with pytest.raises(ShapeError, match=message):
+            function(log_odds[:, None], labels)
+    assert fitted.fit(log_odds[:, None], labels[:, None]).score(log_odds[:, None], labels[:, None]) == 0.75

@@ -29,7 +29,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups, as_groups
 from refocal._limits import large_file
-from refocal._validation import FINITE_LABELS, check_out, check_shape, check_weight, is_same_memory
+from refocal._validation import FINITE_LABELS, check_out, check_weight, is_same_memory
 from refocal.calibrators._arguments import (
     check_several_classes,
     classes_last,
@@ -49,7 +49,7 @@ from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import without_beginnings
-from refocal.rows.gate import Arguments, aligned, resolve_for_fit, rows_that_count
+from refocal.rows.gate import Arguments, aligned, check_one_label_per_row, resolve_for_fit, rows_that_count
 from refocal.rows.keys import number_keys
 from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve, with_own_remedy
 from refocal.rows.positive import check_series
@@ -372,9 +372,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
         predicted = to_numpy(self.predict(X))
         raw = raw_labels(without_column_axis(y, X, self.input), "y", function)
-        is_one_hot = tuple(raw.values.shape) == (*predicted.shape, len(self.classes_))
-        hint = "; of one-hot labels take the argmax first" if is_one_hot else ""
-        check_shape(raw.values, predicted.shape, "y", function, f", one label for each row of X{hint}")
+        given = predicted.shape if self.input == "log-odds" else (*predicted.shape, len(self.classes_))
+        check_one_label_per_row(given, tuple(raw.values.shape), self.input, Arguments(), function)
         weight = None if sample_weight is None else check_weight(sample_weight, predicted.shape, function)
         flat = raw._replace(values=to_numpy(raw.values).reshape(-1))
         kept = rows_that_count(flat, weight, None, Arguments(), function)

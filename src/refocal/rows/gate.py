@@ -344,7 +344,7 @@ def aligned(
     if label_each and len(shape) == scores.ndim > 0 and not (shape[1:] == (1,) and scores.shape[-1] > 1):
         _check_label_each(scores, raw.values, ignore_index, names, function)
     else:
-        _check_one_label_per_row(scores, shape, kind, names, function)
+        check_one_label_per_row(tuple(scores.shape), shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
         scores = namespace(scores).reshape(scores, (-1, *width))
@@ -416,11 +416,15 @@ def _are_of_classes(scores: Array, argument: str, function: str) -> bool:
     return False
 
 
-def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:
-    """Labels of the shape of the rows of scores."""
-    given = tuple(scores.shape)
+def check_one_label_per_row(
+    given: tuple[int, ...], shape: tuple[int, ...], kind: str, names: Arguments, function: str
+) -> None:
+    """Labels of the `shape` of the rows of scores, which have the shape `given`."""
     if len(given) == 1 and len(shape) == 2 and shape[1] > 1:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
+    if kind == "log-odds" and given == (*shape, 1):
+        expected = f"of shape {shape}, one number per row: {names.values}[:, 0]"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
     if len(given) != 1 and kind != "log-odds":
         check_score_shape(given, names.values, function)

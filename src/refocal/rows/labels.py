@@ -568,6 +568,8 @@ def sorted_classes(
     There are as many as distinct labels or categories, of the type of the labels, `dtype`.
     """
     keys = [label_key(label) for label in distinct]
+    if None in keys:
+        raise missing_label(rule.argument, rule.function)
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)

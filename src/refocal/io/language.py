@@ -268,8 +268,8 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     if min(counts, default=0) < 2:
         raise DataError("scores", "multiple_choice", expected="at least two options a question", got=str(counts[:5]))
     values = np.full((len(counts), max(counts)), -np.inf)
-    for i, row in enumerate(questions):
-        values[i, : counts[i]] = row
+    for i, question in enumerate(questions):
+        values[i, : counts[i]] = question
     right = to_numpy(whole_numbers(as_array(labels, "labels", "multiple_choice"), "labels", "multiple_choice"))
     outside = (right < 0) | (right >= counts) if right.shape == (len(counts),) else np.zeros(1, dtype=np.bool_)
     if outside.any():

@@ -12,8 +12,9 @@ from scipy.stats import skew
 from scipy.stats import t as student
 
 from refocal.calibrators import TemperatureScaling
-from refocal.decomposition import log_loss_decomposition, refined_log_loss
+from refocal.decomposition import RefinedStopping, log_loss_decomposition, refined_log_loss
 from refocal.errors import LabelError, ParameterError
+from refocal.forensics import training_loss
 from refocal.io import Predictions
 from refocal.maps import inverse_focal, log_softmax
 from refocal.metrics import log_loss
@@ -161,3 +162,21 @@ def test_clusters_of_predictions_are_those_of_arguments():
 def test_a_calibrator_of_probabilities_is_refused_by_its_own_name():
     with pytest.raises(ParameterError, match="'by' of log_loss_decomposition must be a calibrator of logits"):
         refined_log_loss(LABELS[:100], LOGITS[:100], input="logits", by=TemperatureScaling(input="probabilities"))
+
+
+@pytest.mark.parametrize("wrong", [LABELS + 1, np.array(list("abcde"))[LABELS]], ids=["counted", "text"])
+@pytest.mark.parametrize(
+    "function", [log_loss_decomposition, refined_log_loss, training_loss, RefinedStopping().update], ids=str
+)
+def test_the_remedies_of_labels_are_those_that_a_function_has(function, wrong):
+    options = {"input": "logits"} if function is refined_log_loss else {}
+    with pytest.raises(LabelError, match="pass Predictions, which take class_names="):
+        function(wrong, LOGITS, **options)
+
+
+def test_rows_without_a_label_are_left_out_where_a_function_can():
+    labels = np.where(np.arange(len(LABELS)) < 5, -1, LABELS)
+    with pytest.raises(LabelError, match="Leave such rows out with ignore_index="):
+        log_loss_decomposition(labels, LOGITS)
+    with pytest.raises(LabelError, match="pass Predictions, which take"):
+        refined_log_loss(labels, LOGITS, input="logits")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from refocal import GroupCalibration
-from refocal.errors import DataError, ParameterError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.evaluate._details import group_bias, groups_of
 from refocal.io import Predictions, split
@@ -303,6 +303,12 @@ def test_features_of_any_table_and_masked_ones():
     known = rng.random(3000) < 0.7
     missing = find_segments(y, p, {"age": np.where(known, age, np.nan), "site": site})
     assert find_segments(y, p, {"age": np.ma.array(age, mask=~known), "site": site}).segments == missing.segments
+
+
+def test_one_hot_labels_are_refused_as_such():
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    with pytest.raises(LabelError, match=r"'y_true' of find_segments must be .* the argmax of one-hot labels"):
+        find_segments(np.eye(3)[np.arange(60) % 3], p, {"age": np.arange(60.0)})
 
 
 @pytest.mark.parametrize("kind", ["missing", "infinite", "clusters"])

@@ -13,7 +13,7 @@ from refocal._arrays import Indices, as_floating, to_numpy
 from refocal._validation import check_integer, check_number, check_seed
 from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
-from refocal.errors import FitWarning, ParameterError
+from refocal.errors import FitWarning, ParameterError, Remedy
 from refocal.fitting.folds import folds
 from refocal.maps import log_softmax
 from refocal.metrics.influence import variance_of_mean
@@ -21,7 +21,7 @@ from refocal.metrics.inputs import check_alone, check_level, mean
 from refocal.metrics.intervals import Interval, MeanSummary
 from refocal.metrics.scores import log_loss_terms
 from refocal.rows import Predictions
-from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.gate import Arguments, read_labelled
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.predictions import probability_rows
 
@@ -92,7 +92,7 @@ def log_loss_decomposition(
     else:
         names = Arguments("logits", "y_true", "sample_weight")
         options = {"weight": sample_weight, "ignore_index": ignore_index, "clusters": clusters}
-        checked = read_rows(logits, y_true, "logits", names=names, function=name, **options)
+        checked = read_labelled(logits, y_true, "logits", names, name, own=(Remedy.IGNORE_INDEX,), **options)
     labels = checked.labels
     weight = checked.weight
     rows = to_numpy(as_floating(checked.logits, "logits", name)[0])
@@ -184,7 +184,7 @@ def refined_log_loss(
     else:
         names = Arguments("probabilities", "y_true", "sample_weight")
         options: dict[str, Any] = {"weight": sample_weight, "several_axes": True}
-        rows = read_rows(probabilities, y_true, input, names=names, function=name, **options)
+        rows = read_labelled(probabilities, y_true, input, names, name, **options)
     return _without_fit_warnings(rows, by, cv, seed).refinement
 
 
@@ -239,7 +239,7 @@ class RefinedStopping:
             check_alone(y_true, "RefinedStopping.update", logits=logits)
         else:
             names = Arguments("logits", "y_true", "sample_weight")
-            rows = read_rows(logits, y_true, "logits", names=names, function="RefinedStopping.update")
+            rows = read_labelled(logits, y_true, "logits", names, "RefinedStopping.update")
         parts = _without_fit_warnings(rows, self.by, self.cv, self.seed)
         is_best = self.best_epoch < 0 or parts.refinement < self.best - self.min_delta
         self.history.append(parts)

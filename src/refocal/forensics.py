@@ -34,7 +34,7 @@ from refocal.metrics.influence import variance_of_mean
 from refocal.metrics.inputs import check_alone, check_clusters, check_level
 from refocal.metrics.intervals import Interval, normal_interval
 from refocal.rows import Predictions
-from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.gate import Arguments, read_labelled
 
 __all__ = ["ConfidenceGap", "TrainingLoss", "training_loss"]
 
@@ -289,7 +289,7 @@ def _rows_of(
         check_alone(y_true, function, logits=logits)
     else:
         names = Arguments("logits", "y_true", "sample_weight")
-        rows = read_rows(logits, y_true, "logits", names=names, function=function)
+        rows = read_labelled(logits, y_true, "logits", names, function)
     rows = rows.in_order_of(class_names)
     return rows, to_numpy(as_floating(rows.logits, "logits", function)[0]).astype(np.float64)
 

@@ -225,9 +225,9 @@ def find_segments(
     check_integer(most, "most", function)
     check_seed(seed, function)
     n_given = len(y_true.labels) if isinstance(y_true, Predictions) else len(np.ravel(as_column(y_true)))
-    columns = as_features(features, n_given, function)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, both=False, clusters=clusters)
     check_clusters(rows.clusters, function)
+    columns = as_features(features, n_given, function)
     if sample_weight is not None:  # rows of weight 0 have no say
         has_weight = np.ravel(as_column(sample_weight)) > 0.0
         columns = {name: column[has_weight] for name, column in columns.items()}

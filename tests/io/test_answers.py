@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from refocal import AutoCalibration, TemperatureScaling
@@ -153,6 +154,12 @@ def test_what_is_no_answer_is_refused():
         ("80-90", 0.8),
         ("80–90 %", 0.8),
         ("80-90%", 0.8),
+        ("60% to 70%", 0.6),
+        ("60 to 70 percent", 0.6),
+        ("7 to 8 out of 10", 0.7),
+        ("Score: 4 stars out of 5", 0.8),
+        ("Rating: 7. There are 3 mistakes.", 0.07),
+        ("The score was 3-1; I am 90% sure", 0.9),
         ("50/50", 0.5),
         ("It is 50-50", 0.5),
         ("Confidence: 50/100", 0.5),
@@ -183,7 +190,6 @@ def test_what_is_no_answer_is_refused():
         (-0.5, math.nan),
         (math.inf, math.nan),
         (math.nan, math.nan),
-        (True, math.nan),
         ("high", 0.85),
         ("150%", math.nan),
         ("12/0", math.nan),
@@ -207,6 +213,46 @@ def test_the_scale_is_that_of_all_answers():
         stated_confidence(["1"], scale=0.0)
     assert len(stated_confidence([])) == 0
     assert stated_confidence([1e-5, 0.5, math.inf]).tolist()[:2] == [1e-5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "expected"),
+    [
+        ("Rating: 7. There are 3 mistakes.", 10, 0.7),
+        ("7/10 because 2 of 3 hold", 10, 0.7),
+        ("2 of 3 hold: 7 out of 10", 10, 0.7),
+        ("Of 3 claims 2 hold: 7.5/10", 10, 0.75),
+        ("Confidence: 80%. Rating: 7/10", 10, 0.7),
+        ("Score: 4\nThe answer has 3 errors", 5, 0.8),
+        ("Rating: 4 – good, but 2 typos", 5, 0.8),
+        ("4 stars out of 5", 5, 0.8),
+        ("I would grade this answer 8, as 2 claims fail", 10, 0.8),
+        ("**Grade**: 8; 2 claims fail", 10, 0.8),
+        ("60-70%", 10, 0.6),
+        ("On a scale of 1 to 10: 7", 10, 0.7),
+        ("7", 10, 0.7),
+        ("7, I repeat 7", 10, 0.7),
+        ("7 (1 = worst, 10 = best)", 10, math.nan),
+        ("High quality with 3 errors: 7", 10, math.nan),
+        ("3/10 or 7/10", 10, math.nan),
+    ],
+)
+def test_grades_are_those_that_a_word_or_the_scale_names(text, scale, expected):
+    (value,) = stated_confidence([text], scale=scale)
+    assert value == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["Confidence: 85", b"85", {"a": "85%"}, pd.DataFrame({"said": ["85%"]}), 85, None, np.array([["85%"]])]
+)
+def test_answers_are_a_list_of_them(wrong):
+    with pytest.raises(DataError, match="'answers' of stated_confidence must be a list of answers"):
+        stated_confidence(wrong)
+    for truth in (True, np.bool_(False)):
+        with pytest.raises(DataError, match=f"'answers' of stated_confidence .* Got {truth} for answer 1"):
+            stated_confidence(["85%", truth])
+    assert stated_confidence(pd.Series(["85%", None])).tolist() == pytest.approx([0.85, math.nan], nan_ok=True)
+    assert stated_confidence(text for text in ["85%"]).tolist() == [0.85]
 
 
 def test_stated_confidences_can_be_calibrated():

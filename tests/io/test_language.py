@@ -10,7 +10,7 @@ import torch
 from scipy.special import log_softmax, softmax
 
 from refocal import FocalTemperatureScaling, LogisticCalibration, TemperatureScaling
-from refocal.errors import DataError, FormatError, LabelError
+from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.io import answer_confidence, generated_log_p, multiple_choice, read_lm_eval, read_token_log_p
 from refocal.metrics import expected_calibration_error, log_loss
 
@@ -158,3 +158,9 @@ def test_masked_tokens_are_refused():
     padded = np.ma.array(np.log([[0.9, 0.8], [0.5, 0.1]]), mask=[[False, False], [False, True]])
     with pytest.raises(DataError, match="'token_log_p' of answer_confidence must be an array without masked entries"):
         answer_confidence(padded)
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], [[1.0, 2.0], None], ["ab", "cd"], [[[1.0], [2.0]]]], ids=str)
+def test_scores_of_options_are_numbers_for_each_question(wrong):
+    with pytest.raises((DataError, ShapeError), match="'scores' of multiple_choice must be"):
+        multiple_choice(wrong, [0] * len(wrong))

@@ -88,6 +88,48 @@ def test_one_hot_labels_are_not_taken_for_several_labels(probabilities):
     assert metrics.brier_score(applies, several) == pytest.approx(np.mean((several - applies) ** 2))
 
 
+def test_one_hot_labels_are_known_by_log_probabilities_rounded_ones_and_rows_without_a_label(probabilities):
+    p, labels = probabilities
+    one_hot = np.eye(3, dtype=int)[labels]
+    halves = np.column_stack([1.0 - p[:, 0], p[:, 0]])
+    half_labels = np.eye(2, dtype=int)[(labels == 0).astype(int)]
+    entries = [
+        lambda: metrics.log_loss(one_hot, np.log(p)),
+        lambda: metrics.log_loss(one_hot, np.log(p).astype(np.float32)),
+        lambda: metrics.log_loss_skill(half_labels, np.log(halves)),
+        lambda: metrics.bootstrap_interval(metrics.log_loss, one_hot, np.log(p)),
+        lambda: metrics.paired_bootstrap(metrics.log_loss, one_hot, np.log(p), np.log(p[::-1])),
+        lambda: metrics.brier_score(one_hot, p.round(2)),
+        lambda: metrics.brier_score(one_hot, p.round(2).astype(np.float32)),
+        lambda: metrics.brier_score(np.eye(10)[np.arange(60) % 10], np.tile([0.1] * 9 + [0.096], (60, 1))),
+        lambda: metrics.roc_auc(half_labels, halves.round(2)),
+    ]
+    unlabelled = np.where(np.arange(600)[:, None] < 9, -1, one_hot)
+    for metric, scores in ((metrics.brier_score, p), (metrics.accuracy, p.round(2)), (metrics.log_loss, np.log(p))):
+        entries.append(lambda metric=metric, scores=scores: metric(unlabelled, scores, ignore_index=-1))
+    for entry in entries:
+        with pytest.raises(LabelError, match="the argmax of one-hot labels"):
+            entry()
+
+
+def test_several_labels_of_which_each_row_has_one_are_no_classes(probabilities):
+    _, labels = probabilities
+    one_hot = np.eye(3, dtype=int)[labels]
+    rng = np.random.default_rng(0)
+    # A model that is sure of one label in each row: the sums are near 1, but those of classes they are not.
+    sure = np.where(one_hot == 1, 0.99, 0.002) + 0.005 * rng.random((600, 3))
+    spread = rng.random((600, 3)).round(2)
+    for p in (sure, spread, sure[:5].round(2)):
+        ones = one_hot[: len(p)]
+        assert metrics.brier_score(ones, p) == pytest.approx(np.mean((p - ones) ** 2))
+    # Single labels that are left out are not those of one-hot rows.
+    some = np.where(rng.random((600, 3)) < 0.1, -1, one_hot)
+    known = some >= 0
+    p = np.tile([0.5, 0.3, 0.2], (600, 1))
+    expected = np.mean((p[known] - some[known]) ** 2)
+    assert metrics.brier_score(some, p, ignore_index=-1) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("wrong", [np.exp, np.negative, lambda log_p: np.full_like(log_p, -np.inf)])
 def test_log_probabilities_of_labels_are_logarithms(wrong):
     log_p = np.log([[0.5, 0.2], [0.7, 0.2]])

@@ -302,3 +302,14 @@ def test_numbers_within_the_names_of_columns_are_not_counted_past(tmp_path, colu
     counted = [name for name in sorted(columns) if not name.startswith("-")]
     pd.DataFrame(logits[:, : len(counted)], columns=counted).assign(label=drawn % 2).to_csv(path, index=False)
     assert read(path, values=",".join(counted)).labels.tolist() == (drawn % 2).tolist()
+
+
+@pytest.mark.parametrize("carrier", [np.array, lambda labels: np.array(labels, dtype=object), pd.Series, list])
+def test_empty_text_is_a_missing_label_of_a_fit_as_of_a_score(carrier):
+    logits = 2.0 * np.eye(3)[[0, 1, 2, 1] * 5]
+    labels = carrier(["", "a", "b", "a"] * 5)
+    with pytest.raises(LabelError, match=r"'y' of TemperatureScaling\.fit must be labels of which none is missing"):
+        TemperatureScaling().fit(logits, labels)
+    fitted = TemperatureScaling().fit(logits, ["c", "a", "b", "a"] * 5)
+    with pytest.raises(LabelError, match=r"'y' of TemperatureScaling\.score must be labels of which none is missing"):
+        fitted.score(logits, labels)

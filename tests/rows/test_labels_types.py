@@ -176,3 +176,29 @@ def test_several_labels_of_a_row_are_refused(tmp_path):
     for reading in (read, lambda *given, **options: open_rows(*given, **options).start()):
         with pytest.raises(LabelError, match=r"one label for each row\. Got array"):
             reading(tmp_path / "rows.parquet", values="cat,dog")
+
+
+@pytest.mark.parametrize("name", [lambda label: label, str], ids=["names as labels", "names as text"])
+@pytest.mark.parametrize(
+    "labels", [[1.5, 0.5], [2.0, 0.5], pd.to_datetime(["2020-01-03", "2020-01-01"]).tolist()], ids=str
+)
+def test_fractions_and_times_that_columns_are_called_come_back_as_they_went_in(tmp_path, labels, name):
+    y = np.array(labels)[NUMBERS]
+    frame = pd.DataFrame(LOGITS, columns=[name(label) for label in labels])
+    for entry in ("fit", "Predictions"):
+        fitted = ENTRIES[entry](frame, y)
+        fitted.save(tmp_path / "c.json")
+        for calibrator in (fitted, load(tmp_path / "c.json")):
+            X = frame if entry == "fit" else LOGITS
+            predicted = calibrator.predict(X)
+            assert (predicted == np.array(labels)[LOGITS.argmax(axis=1)]).all()
+            assert calibrator.score(X, y) == np.mean(predicted == y)
+
+
+def test_a_class_without_a_label_is_a_number_or_a_time_as_the_others_are():
+    for names in ([0.5, 1.5, 2.5], pd.to_datetime(["2020-01-03", "2020-01-01", "2020-01-02"])):
+        frame = pd.DataFrame(np.column_stack([LOGITS, LOGITS[:, 0] - 9.0]), columns=names)
+        fitted = TemperatureScaling().fit(frame, np.array(names)[NUMBERS])
+        assert (fitted.classes_ == np.array(names)).all()
+    words = pd.DataFrame(LOGITS, columns=["0.5", "other"])
+    assert TemperatureScaling().fit(words, np.array(["0.5", "other"])[NUMBERS]).classes_.tolist() == ["0.5", "other"]

@@ -29,7 +29,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups
 from refocal._limits import large_file
-from refocal._validation import FINITE_LABELS, check_out, is_same_memory
+from refocal._validation import FINITE_LABELS, check_out, check_weight, is_same_memory
 from refocal.calibrators._arguments import (
     check_several_classes,
     classes_last,
@@ -49,9 +49,9 @@ from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import without_beginnings
-from refocal.rows.gate import Arguments, aligned, resolve_for_fit
+from refocal.rows.gate import Arguments, aligned, check_one_label_per_row, resolve_for_fit, rows_that_count
 from refocal.rows.keys import number_keys
-from refocal.rows.labels import IgnoreIndex, LabelRule, raw_labels, resolve
+from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve, with_own_remedy
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores, stored_kind
 
@@ -389,26 +389,36 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         function = f"{type(self).__name__}.score"
-        if not isinstance(X, Predictions):
-            return float(super().score(X, self._as_classes(y, function), sample_weight))
-        refuse_beside("X are Predictions, which have their own", function, y=y, sample_weight=sample_weight)
-        predicted = to_numpy(self.predict(X))  # refuses rows of other classes before their labels are looked at
-        return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
+        if isinstance(X, Predictions):
+            refuse_beside("X are Predictions, which have their own", function, y=y, sample_weight=sample_weight)
+            predicted = to_numpy(self.predict(X))  # refuses rows of other classes before their labels are looked at
+            return float(np.average(predicted == self.classes_[labels_of(self, X, function)], weights=X.weight))
+        predicted = to_numpy(self.predict(X))
+        raw = raw_labels(without_column_axis(y, X, self.input), "y", function)
+        given = predicted.shape if self.input == "log-odds" else (*predicted.shape, len(self.classes_))
+        check_one_label_per_row(given, tuple(raw.values.shape), self.input, Arguments(), function)
+        weight = None if sample_weight is None else check_weight(sample_weight, predicted.shape, function)
+        flat = raw._replace(values=to_numpy(raw.values).reshape(-1))
+        kept = rows_that_count(flat, weight, None, Arguments(), function)
+        some: Any = slice(None) if kept is None else kept
+        is_right = predicted.reshape(-1)[some] == self._as_classes(flat._replace(values=flat.values[some]), function)
+        return float(np.average(is_right, weights=None if weight is None else weight[some]))
 
-    def _as_classes(self, y: Any, function: str) -> Any:
-        """Labels as those of `classes_`, however they are stored; several labels per row stay as they are."""
-        if is_dask(y):
-            return y
-        raw = raw_labels(y, "y", function)
-        if raw.values.ndim != 1:
-            return y
+    def _as_classes(self, raw: RawLabels, function: str) -> NDArray[Any]:
+        """Labels as those of `classes_`, however they are stored."""
         names = named_classes(self)
-        if names is None:
-            rule = LabelRule(len(self.classes_), argument="y", function=function)
-        else:
-            columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
-            rule = LabelRule(len(self.classes_), tuple(names), columns, argument="y", function=function)
-        return self.classes_[to_numpy(resolve(raw, rule).numbers)]
+        whole_names = () if names is None else tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        rule = LabelRule(
+            len(self.classes_),
+            None if names is None else tuple(names),
+            whole_names,
+            argument="y",
+            function=function,
+        )
+        try:
+            return np.asarray(self.classes_[resolve(raw, rule).numbers])
+        except LabelError as error:
+            raise with_own_remedy(error) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""

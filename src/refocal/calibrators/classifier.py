@@ -41,7 +41,7 @@ from refocal._arrays import (
 from refocal._groups import Groups, as_groups
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
-from refocal.errors import InputWarning, LabelError, ParameterError, UnsupportedError, warn
+from refocal.errors import InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.rows.scores import floor_of_zeros
 
 NAME = "CalibratedClassifier"
@@ -197,7 +197,16 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
         """The accuracy of `predict`, whose `params` are those of `predict_proba`."""
-        return float(accuracy_score(y, self.predict(X, **params), sample_weight=sample_weight))
+        function = f"{NAME}.score"
+        predicted = self.predict(X, **params)
+        n_rows = len(predicted)
+        if np.shape(y) not in ((n_rows,), (n_rows, 1)):
+            hint = "; of one-hot labels take the argmax first" if np.ndim(y) > 1 else ""
+            expected = f"of shape ({n_rows},), one label for each row of X{hint}"
+            raise ShapeError("y", function, expected=expected, got=f"shape {np.shape(y)}")
+        if sample_weight is not None:
+            check_weight(sample_weight, (n_rows,), function)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """How scikit-learn's metadata routing distributes the arguments of `fit` and of predictions."""

@@ -226,6 +226,20 @@ class MultiLabelCalibration(Calibrator):
         xp = namespace(log_p)
         return xp.astype(log_p > math.log(0.5), xp.int64)
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of rows of which every label is predicted, as in scikit-learn; `y` are ones and zeros, as in a fit.
+
+        Weights are (N,).
+        """
+        check_is_fitted(self)
+        function = f"{type(self).__name__}.score"
+        predicted = to_numpy(self.predict(X))
+        check_label_order(column_names(X), column_names(y), "y", function)
+        target, _, _ = _targets(y, None, predicted.shape, -1, None, function)
+        is_right = (predicted == target.reshape(predicted.shape)).all(axis=-1)
+        weight = None if sample_weight is None else check_weight(sample_weight, is_right.shape, function)
+        return float(np.average(is_right.reshape(-1), weights=weight))
+
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
         """Log-probabilities (N, 2) of checked logits of two classes, each row for the label given with it."""
         labels = groups[LABEL]

@@ -55,6 +55,10 @@ WORDS = {
 }
 
 
+NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?|\.\d+)"
+"""A number in a text: 1,000 is a thousand, 0,95 is below 1."""
+
+
 def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int = 0) -> Vector:
     """Log-probabilities of the options of multiple-choice questions (N, K), from the `top_logprobs` of an answer.
 
@@ -161,32 +165,43 @@ def response_tokens(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> Vector:
     """Confidences that language models state in their answers, as numbers from 0 to 1; NaN where none is stated.
 
-    Percentages and fractions ("85 %", "8/10", "8 of 10") are what they say, and "50/50" is 0.5. Other numbers are
-    divided by the end of the scale that the answer names ("on a scale of 1 to 10"), else by `scale`, the number that
-    means certain: by default 1 if no answer has a larger one, else 100, except that a number between 0 and 1 is what
-    it says even there, with a warning. Of "80-90" the lower end counts, and a
-    comma may be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in
-    the same clause ("not very likely", "not 100% sure") are not read. Of several numbers the one right after
-    "confidence", "probability" or "certainty" counts; else a percentage right before such a word or "sure"; else
-    percentages before other numbers, of these the first after such a word, or the last. Models state few distinct
-    values, too high ones, and often 1: calibrate them with `AutoCalibration(input="probabilities")` against whether the
-    answers were right.
+    Percentages and fractions ("85 %", "8/10", "8 of 10", "4 stars out of 5") are what they say, and "50/50" is 0.5.
+    Other numbers are divided by the end of the scale that the answer names ("on a scale of 1 to 10"), else by `scale`,
+    the number that means certain: by default 1 if no answer has a larger one, else 100, except that a number between 0
+    and 1 is what it says even there, with a warning. Of "80-90" or "80% to 90%" the lower end counts, and a comma may
+    be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in the same
+    clause ("not very likely", "not 100% sure") are not read.
+
+    Of several numbers the one right after "confidence", "probability" or "certainty" counts; else a percentage right
+    before such a word or "sure"; else the number right after "rating", "score" or "grade"; else percentages before
+    other numbers, of these the first after any such word, or the last. With `scale`, numbers out of it ("7/10", where
+    it is 10) count before all others, and where the last of different numbers would be taken, the answer is NaN.
+
+    Models state few distinct values, too high ones, and often 1: calibrate them with
+    `AutoCalibration(input="probabilities")` against whether the answers were right.
 
     >>> stated_confidence(["Paris. Confidence: 85", "I am 90% sure", "very likely", "9/10", "no idea", 70])
     array([0.85, 0.9 , 0.9 , 0.9 ,  nan, 0.7 ])
     """
     if scale is not None:
         check_number(scale, "scale", "stated_confidence", above=0.0)
+    is_one = isinstance(answers, (str, bytes, Mapping)) or not isinstance(answers, Iterable)
+    if is_one or len(getattr(answers, "shape", (1,))) != 1:
+        expected = "a list of answers, texts or numbers; of one answer a list of one"
+        raise DataError("answers", "stated_confidence", expected=expected, got=f"{answers!r:.80}")
     texts = []
     stated: list[tuple[float, float | None]] = []
-    for answer in answers:
+    for i, answer in enumerate(answers):
+        if isinstance(answer, (bool, np.bool_)):
+            expected = "texts or numbers that state a confidence"
+            raise DataError("answers", "stated_confidence", expected=expected, got=f"{answer} for answer {i}")
         texts.append(str(answer))
-        if isinstance(answer, Real) and not isinstance(answer, bool):
+        if isinstance(answer, Real):
             # The text of a small number, 1e-05, is none that answers have.
             number = float(answer)
             stated.append((number if math.isfinite(number) else math.nan, None))
         else:
-            stated.append(_number_in(texts[-1]))
+            stated.append(_number_in(texts[-1], scale))
     bare = [value for value, whole in stated if whole is None and not math.isnan(value)]
     usual = 100.0 if any(value > 1.0 for value in bare) else 1.0
     n_shares = sum(0.0 < value < 1.0 for value in bare)
@@ -203,28 +218,56 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
     return np.array(confidences)
 
 
-def _number_in(text: str) -> tuple[float, float | None]:
-    """The number that states a confidence, and what it is a part of, where the text says so; NaN if there is none."""
+def _number_in(text: str, scale: float | None) -> tuple[float, float | None]:
+    """The number that states a confidence, and what it is a part of, where the text says so; NaN if there is none.
+
+    Infinity, which is no confidence, stands for several numbers of which none is named: words are then not read either.
+    """
     text, end_of_scale = _without_scales(text)
     text = re.sub(r"(?<![\w.,])50\s*[/–-]\s*50(?![\w%])", "50%", text)  # even odds, and no fraction
-    number = r"[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?|\.\d+"  # 1,000 is a thousand, 0,95 is below 1
-    part = r"\s*\(?(?:/|out of\b|of\b|in\b(?=\s*(?:2|3|4|5|10|20|100|1000)\b))\s*(\d+)"
-    pattern = rf"(?<![\w.,–—-])({number})(?:\s*(%|percent\b)|{part})?(?![\w])"
+    text = _with_lower_ends(text)
+    out_of = r"(?:\s+\w+)?\s+out of\b"  # also "4 stars out of 5"
+    part = rf"(?:{out_of}|\s*\(?(?:/|out of\b|of\b|in\b(?=\s*(?:2|3|4|5|10|20|100|1000)\b)))\s*(\d+)"
+    pattern = rf"(?<![\w.,–—-])({NUMBER})(?:\s*(%|percent\b)|{part})?(?![\w])"
     denied = re.compile(r"(?:\b(?:not|never|cannot)|n't)\s+(?:\w+\s+)?$", re.IGNORECASE)  # "not 100% sure"
     numbers = [
         number for number in re.finditer(pattern, text, re.IGNORECASE) if not denied.search(text[: number.start()])
     ]
     if not numbers:
         return math.nan, None
-    stating = _stating(numbers, text)
+    stating = _stating(numbers, text, scale)
+    if stating is None:
+        return math.inf, None
     whole = 100.0 if stating[2] else float(stating[3]) if stating[3] else None
     if whole == 0.0:
         return math.nan, None
-    is_thousands = re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+", stating[1])
-    value = float(stating[1].replace(",", "" if is_thousands else "."))
+    value = _value(stating[1])
     if whole is None and end_of_scale is not None and value <= end_of_scale:
         whole = end_of_scale
     return value, whole
+
+
+def _value(number: str) -> float:
+    """What a number of a text is: with commas of thousands, or one of decimals."""
+    is_thousands = re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+", number)
+    return float(number.replace(",", "" if is_thousands else "."))
+
+
+def _with_lower_ends(text: str) -> str:
+    """A text with the lower end in the place of each range.
+
+    >>> _with_lower_ends("60-70% or 60% to 70%"), _with_lower_ends("7 to 8 of 10, in 2020-01-15, 3-1")
+    ('60% or 60%', '7 of 10, in 2020-01-15, 3-1')
+    """
+    end = rf"({NUMBER})(\s*(?:%|percent\b))?"
+
+    def lower_end(found: re.Match[str]) -> str:
+        if _value(found[1]) > _value(found[3]):
+            return found[0]
+        return found[1] + ("%" if found[2] or found[4] else "")
+
+    pattern = rf"(?<![\w.,–—-]){end}\s*(?:-|–|—|to\b)\s*{end}(?![\w–—-]|[.,]\d)"
+    return re.sub(pattern, lower_end, text, flags=re.IGNORECASE)
 
 
 def _without_scales(text: str) -> tuple[str, float | None]:
@@ -248,22 +291,33 @@ def _without_scales(text: str) -> tuple[str, float | None]:
     return pattern.sub(" ", text), ends.pop() if len(ends) == 1 else None
 
 
-def _stating(numbers: list[re.Match[str]], text: str) -> re.Match[str]:
-    """Which of the numbers of a text states the confidence."""
+def _stating(numbers: list[re.Match[str]], text: str, scale: float | None) -> re.Match[str] | None:
+    """Which of the numbers of a text states the confidence; None if a scale is given and it is not known which."""
+    numbers = [number for number in numbers if number[3] and float(number[3]) == scale] or numbers
     signs = r"[^\w.,;!?]*"  # as in "Confidence: **85**" and {"confidence": 85}
-    noun = r"(?:confidence|probability|certainty)(?:[\s_]+(?:level|score|rating|estimate))?"
-    right_before = re.compile(rf"{noun}{signs}(?:(?:is|of|was|at)\b{signs})?$", re.IGNORECASE)
-    for number in numbers:
-        if right_before.search(text[: number.start()]):
-            return number
+    kind = r"(?:[\s_]+(?:level|score|rating|estimate))?"
+
+    def right_after(words: str) -> re.Match[str] | None:
+        pattern = re.compile(rf"(?:{words}){kind}{signs}(?:(?:is|of|was|at)\b{signs})?$", re.IGNORECASE)
+        return next((number for number in numbers if pattern.search(text[: number.start()])), None)
+
+    after_noun = right_after("confidence|probability|certainty")
+    if after_noun is not None:
+        return after_noun
     percentages = [number for number in numbers if number[2]]
     for number in percentages:
         if re.match(r"\s*(?:confiden|probab|certain|sure\b|chance\b|likel)", text[number.end() :], re.IGNORECASE):
             return number
+    after_grade = right_after(r"\brating|\bscore|\bgrade")
+    if after_grade is not None:
+        return after_grade
     candidates = percentages or numbers
-    named = re.search(r"confiden\w*|probab\w*|certain\w*", text, re.IGNORECASE)
+    named = re.search(r"confiden\w*|probab\w*|certain\w*|\b(?:rating|score|grade)\b", text, re.IGNORECASE)
     after = [number for number in candidates if named is not None and number.start() >= named.end()]
-    return after[0] if after else candidates[-1]
+    if after:
+        return after[0]
+    are_equal = len({_value(number[1]) for number in candidates}) == 1
+    return candidates[-1] if scale is None or are_equal else None
 
 
 def _word_in(text: str) -> float:

@@ -263,12 +263,13 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     >>> rows, np.exp(rows.values[0]).round(2)
     (Predictions(2 rows, 4 classes, logits, float64), array([0.3 , 0.74, 0.  , 0.  ]))
     """
-    counts = [len(row) for row in scores]
+    questions = [_numbers_of(row, "scores", "multiple_choice") for row in scores]
+    counts = [len(row) for row in questions]
     if min(counts, default=0) < 2:
         raise DataError("scores", "multiple_choice", expected="at least two options a question", got=str(counts[:5]))
     values = np.full((len(counts), max(counts)), -np.inf)
-    for i, row in enumerate(scores):
-        values[i, : counts[i]] = _numbers_of(row, "scores", "multiple_choice")
+    for i, question in enumerate(questions):
+        values[i, : counts[i]] = question
     right = to_numpy(whole_numbers(as_array(labels, "labels", "multiple_choice"), "labels", "multiple_choice"))
     outside = (right < 0) | (right >= counts) if right.shape == (len(counts),) else np.zeros(1, dtype=np.bool_)
     if outside.any():

@@ -14,7 +14,7 @@ from refocal._arrays import Array, Flags, Vector, as_array, as_floating, class_a
 from refocal._clusters import Clusters, as_clusters
 from refocal._groups import Groups, as_groups
 from refocal._validation import SUM_TOLERANCE, check_shape, check_weight
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import (
     check_class_names,
     check_label_order,
@@ -34,8 +34,9 @@ from refocal.rows.labels import (
     resolve,
     typed_classes,
     unless_usual,
+    with_own_remedy,
 )
-from refocal.rows.marks import check_marks, labelled_rows
+from refocal.rows.marks import are_marks, check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive
 from refocal.rows.predictions import Origin, Predictions
 from refocal.rows.reader import RawRows, RowReader, moved_error, numbers_of_text
@@ -114,6 +115,23 @@ def read_rows(
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
+
+
+def read_labelled(
+    values: Any,
+    labels: Any,
+    kind: str,
+    names: Arguments,
+    function: str,
+    *,
+    own: tuple[Remedy, ...] = (),
+    **options: Any,
+) -> Predictions:
+    """`read_rows` for a function that has few of its options: an error names a remedy of its `own`, or Predictions."""
+    try:
+        return read_rows(values, labels, kind, names=names, function=function, **options)
+    except LabelError as error:
+        raise with_own_remedy(error, *own) from None
 
 
 def check_same_order(
@@ -337,9 +355,9 @@ def aligned(
         expected = "one-dimensional, one number per row, with at least one row"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(scores.shape)}")
     if label_each and len(shape) == scores.ndim > 0 and not (shape[1:] == (1,) and scores.shape[-1] > 1):
-        _check_label_each(scores, raw.values, names, function)
+        _check_label_each(scores, raw.values, ignore_index, names, function)
     else:
-        _check_one_label_per_row(scores, shape, kind, names, function)
+        check_one_label_per_row(tuple(scores.shape), shape, kind, names, function)
     if scores.ndim > 2 or (scores.ndim == 2 and len(shape) == 2):
         width = () if tuple(scores.shape) == shape else (int(scores.shape[-1]),)
         scores = namespace(scores).reshape(scores, (-1, *width))
@@ -366,7 +384,7 @@ def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: 
     return namespace(scores).moveaxis(scores, axes[0], -1) if axes else scores
 
 
-def _check_label_each(p: Array, labels: Array, names: Arguments, function: str) -> None:
+def _check_label_each(p: Array, labels: Array, ignore_index: IgnoreIndex, names: Arguments, function: str) -> None:
     """Labels of the shape of the probabilities, at least one, which are not the ones and zeros of one-hot classes."""
     check_shape(labels, tuple(p.shape), names.labels, function)
     if math.prod(p.shape) == 0:
@@ -375,18 +393,51 @@ def _check_label_each(p: Array, labels: Array, names: Arguments, function: str) 
     ones = to_numpy(labels)
     if ones.ndim < 2 or ones.shape[-1] < 2 or ones.dtype.kind not in "biuf":
         return
-    is_one_hot = ((ones == 0) | (ones == 1)).all() and (ones.sum(axis=-1) == 1).all()
-    if is_one_hot and bool((abs(as_floating(p, names.values, function)[0].sum(-1) - 1.0) <= SUM_TOLERANCE).all()):
+    marks = check_marks(ignore_index, function)
+    labelled = ~are_marks(ones, marks).all(axis=-1)
+    ones = ones[labelled]
+    is_one_hot = len(ones) > 0 and ((ones == 0) | (ones == 1)).all() and (ones.sum(axis=-1) == 1).all()
+    if is_one_hot and _are_of_classes(p[in_library_of(p, labelled)], names.values, function):
         expected = "the number or the name of the class of each row: the argmax of one-hot labels"
         got = "one-hot labels of classes whose probabilities sum to 1"
         raise LabelError(names.labels, function, expected=expected, got=got)
 
 
-def _check_one_label_per_row(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> None:
-    """Labels of the shape of the rows of scores."""
-    given = tuple(scores.shape)
+def _are_of_classes(scores: Array, argument: str, function: str) -> bool:
+    """Whether each of some rows is of classes that exclude each other: its probabilities, or logarithms, sum to 1.
+
+    Rounded to decimals they miss 1 by up to half a unit of the last for each class. Several labels may come as near to
+    1, where a model is sure of one in each row, but hardly with decimals alone in all of ten rows or more: fewer rows,
+    and numbers that are not rounded, must sum to 1 within the tolerance that probabilities have.
+    """
+    p, given = as_floating(scores, argument, function)
+    xp = namespace(p)
+    if bool(xp.all(p <= 0.0)):
+        p = xp.exp(p)
+    n_classes = int(p.shape[-1])
+    furthest = float(xp.max(xp.abs(xp.sum(p, axis=-1) - 1.0)))
+    if furthest <= max(SUM_TOLERANCE, float(xp.finfo(given).eps)):
+        return True
+    fewest_rounded = 10  # rows
+    most_missed = 0.1  # beyond it a sum says nothing, however many classes are rounded
+    if math.prod(p.shape) < fewest_rounded * n_classes or not furthest <= most_missed:
+        return False
+    for unit in (0.01, 0.001):
+        is_rounded = bool(xp.all(xp.abs(p / unit - xp.round(p / unit)) < unit))
+        if is_rounded and furthest <= 0.5 * unit * n_classes + SUM_TOLERANCE:
+            return True
+    return False
+
+
+def check_one_label_per_row(
+    given: tuple[int, ...], shape: tuple[int, ...], kind: str, names: Arguments, function: str
+) -> None:
+    """Labels of the `shape` of the rows of scores, which have the shape `given`."""
     if len(given) == 1 and len(shape) == 2 and shape[1] > 1:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
+        raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
+    if kind == "log-odds" and given == (*shape, 1):
+        expected = f"of shape {shape}, one number per row: {names.values}[:, 0]"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {given}")
     if len(given) != 1 and kind != "log-odds":
         check_score_shape(given, names.values, function)

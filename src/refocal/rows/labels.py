@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Indices, masked_error, namespace, to_numpy
-from refocal._validation import IGNORED
+from refocal._validation import IGNORED, number_of_text
 from refocal.errors import LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.keys import (
@@ -386,6 +387,13 @@ def missing_label(argument: str, function: str, place: str = "") -> LabelError:
     return LabelError(argument, function, expected="labels of which none is missing", got=got)
 
 
+def with_own_remedy(error: LabelError, *own: Remedy) -> LabelError:
+    """The same error with a remedy that its function has: one of its `own`, or Predictions, which have all of them."""
+    if error.remedy is None or error.remedy in own:
+        return error
+    return LabelError(error.argument, error.function, error.expected, error.got, Remedy.READ_PREDICTIONS)
+
+
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     """Labels of rows in memory as column numbers; the first rule that is broken is an error.
 
@@ -482,7 +490,7 @@ def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Col
     numbers = number_keys(names)
     are_truths = {*numbers} == {0, 1} and len(numbers) == 2
     if not all(isinstance(number, int) for number in numbers) or (not are_truths and numbers != keys):
-        return np.array([str(name) for name in names])
+        return _fractions_or_times(names, label_map, distinct)
     if any(isinstance(label, str) for label in distinct):
         written = {label_map.column(label): str(label) for label in distinct}
         is_written = len(written) == len(distinct) == len(keys)
@@ -491,6 +499,20 @@ def classes_like_labels(names: Sequence[Any], label_map: LabelMap, distinct: Col
     if are_truths and (has_truths or numbers != keys):
         return np.array([number == 1 for number in numbers])
     return np.array(numbers)
+
+
+def _fractions_or_times(names: Sequence[Any], label_map: LabelMap, distinct: Collection[Any]) -> NDArray[Any]:
+    """Names as numbers or times where all labels are such, and all names can be; else as text."""
+    if len(distinct) > 0 and all(isinstance(label, float) for label in distinct):
+        try:
+            return np.array([number_of_text(str(name)) for name in names])
+        except ValueError:
+            pass
+    label_of = {label_map.column(label): label for label in distinct}
+    times = [label_of.get(i, name) for i, name in enumerate(names)]
+    if all(isinstance(time, datetime) and time.tzinfo is None for time in times):
+        return np.array(times, dtype="datetime64[us]")
+    return np.array([str(name) for name in names])
 
 
 def typed_classes(
@@ -517,7 +539,7 @@ def unless_usual(
     if names is None:
         return None if classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(rule.n_classes)) else classes
     are_numbers = all(isinstance(number, int) for number in number_keys(names))
-    return classes if are_numbers else None
+    return classes if are_numbers or classes.dtype.kind != "U" else None
 
 
 def used_categories(
@@ -549,6 +571,8 @@ def sorted_classes(
     """
     distinct = in_sorted_order(labels)
     keys = [label_key(label) for label in distinct]
+    if None in keys:
+        raise missing_label(rule.argument, rule.function)
     used = used_categories(categories, keys, rule)
     if used is not None:
         return np.array(used)

@@ -25,7 +25,7 @@ from refocal.errors import LabelError, ShapeError
 from refocal.maps.steps import Offset, Temperature
 from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
-from refocal.rows.gate import Arguments
+from refocal.rows.gate import Arguments, read_labelled
 from refocal.shift.belief import softmax
 from refocal.shift.likelihood import effective_weight
 from refocal.shift.rows import (
@@ -34,7 +34,6 @@ from refocal.shift.rows import (
     followed_by,
     labelled,
     log_probabilities,
-    read_labelled,
     weight_in_rows,
 )
 

@@ -11,10 +11,10 @@ from refocal._arrays import Matrix, Vector, to_numpy
 from refocal.calibrators import Calibrator, PredictionSets, VennAbersCalibration
 from refocal.calibrators.class_order import named_classes
 from refocal.engine.dataset import weight_unit
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, UnsupportedError, warn
+from refocal.errors import DataError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
 from refocal.rows import Predictions
-from refocal.rows.gate import Arguments, read_rows
+from refocal.rows.gate import Arguments, read_labelled
 
 # Log-probabilities below this count as this: sums of them stay finite.
 SMALLEST_LOG_P = -80.0
@@ -39,20 +39,8 @@ def labelled(calibrator: Calibrator, rows: Any, labels: Any, function: str) -> P
         return rows
     if labels is None:
         raise ParameterError("labels", function, expected="given where the rows are no Predictions", got="None")
-    return read_labelled(
-        rows, labels, calibrator.input, Arguments("rows", "labels"), function, class_names=named_classes(calibrator)
-    )
-
-
-def read_labelled(values: Any, labels: Any, kind: str, names: Arguments, function: str, **options: Any) -> Predictions:
-    """Rows with labels; an error names what a caller can do about them, who has no options of Predictions."""
-    try:
-        return read_rows(values, labels, kind, names=names, function=function, **options)
-    except LabelError as error:
-        if error.remedy is None:
-            raise
-        remedy = Remedy.READ_PREDICTIONS
-        raise LabelError(error.argument, error.function, error.expected, error.got, remedy) from None
+    names = Arguments("rows", "labels")
+    return read_labelled(rows, labels, calibrator.input, names, function, class_names=named_classes(calibrator))
 
 
 def weight_in_rows(rows: Predictions) -> Vector:

@@ -294,6 +294,9 @@ def report(
         return
     if all(are_evaluations):
         evaluations = [refocal.evaluate.load_evaluation(source) for source in sources]
+        for source, each in zip(sources, evaluations, strict=True):
+            with about(source):
+                refocal.report.details.check_same_terms(evaluations[0], each, "refocal report")
     elif any(are_evaluations) or len(sources) > 2:
         raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:

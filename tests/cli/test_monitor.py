@@ -76,6 +76,15 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
     assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
 
 
+def test_predictions_whose_labels_came_before_are_said_to_count_twice(refocal, days):
+    """Nothing was said of the same predictions and outcomes a second time."""
+    waiting = ("said1.csv", "--probabilities", "--ids", "id", "--period", "day1")
+    assert "in day1. Read" in refocal("monitor", *waiting)[1]
+    refocal("monitor", "--outcomes", "came1.csv")
+    out = " ".join(refocal("monitor", *waiting)[1].split())
+    assert "300 rows wait for labels in day1, which had 300 already; the same rows again count twice." in out
+
+
 def test_a_state_is_merged_once(refocal, days):
     for i, day in enumerate(days):
         refocal("monitor", f"{day}.csv", "--probability-column", "p", "--state", f"part{i % 2}.json")

@@ -377,16 +377,16 @@ def _add(
         if reader.positive_label is not None:  # which says what one number per row was about before
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
+        before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
+        before += sum(counted[name] for name in in_periods)
+        again = f", which had {before:,} already; the same rows again count twice" if before else ""
         if raw.labels is not None:
-            before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
-            before += sum(counted[name] for name in in_periods)
             counted += in_periods
-            again = f", which had {before:,} already; the same rows again count twice" if before else ""
             predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
             n_added = watched.update(predicted, **when)
             return f"{file}: {n_added:,} rows counted in {place}{again}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
-        return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
+        return f"{file}: {len(p):,} rows wait for labels in {place}{again}. Read {rows.described()}."
 
 
 def _can_be_named(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
@@ -136,7 +137,14 @@ def monitor(
     batch: BatchOptions,
     new: NewStateOptions,
     restart: Annotated[
-        bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
+        bool,
+        Option(
+            "--restart",
+            help=(
+                "Start over after recalibration: alarms are acknowledged, the test starts anew, with the --calibrator "
+                "and the --groups of the next batches."
+            ),
+        ),
     ] = False,
     past: BacktestOptions,
     fail_if_alarm: Annotated[
@@ -173,6 +181,8 @@ def monitor(
         reading = reading | {"positive_label": watched.positive_label}
     if restart:
         watched.restart()
+    if batches:
+        _check_same_options(watched, batch, state)
     counted: Counter[str] = Counter()
     with refocal.monitor.monitor.entering_together(watched):
         notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
@@ -237,6 +247,25 @@ def _opened(
     return watched
 
 
+def _check_same_options(watched: refocal.monitor.CalibrationMonitor, batch: BatchOptions, state: Path) -> None:
+    """Refuse batches that are not calibrated, or not grouped, as those before; otherwise note how these are."""
+    again = "After a recalibration, add --restart."
+    digest = "" if batch.calibrator is None else hashlib.sha256(batch.calibrator.read_bytes()).hexdigest()
+    known = watched.calibrated_by
+    if known is not None and known != digest:
+        expected = "left out" if known == "" else "the same calibrator"
+        got = batch.calibrator or "none"
+        raise UsageError(f"--calibrator must be {expected}, as in {state} so far. Got {got} instead. {again}")
+    columns = {*(batch.groups or ())}
+    missing = [name for name in watched.group_columns or () if name not in columns]
+    if missing:
+        got = ", ".join(sorted(columns)) or "none"
+        names = ", ".join(watched.group_columns or ())
+        raise UsageError(f"--groups must name {names}, as in {state} so far. Got {got} instead. {again}")
+    watched.calibrated_by = digest
+    watched.group_columns = tuple(sorted(columns))
+
+
 def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], state: Path, output: Path | None) -> None:
     """Say what became of the batches, how the last periods were, and what is advised."""
     advice = watched.advice()
@@ -254,10 +283,12 @@ def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], st
         table = refocal.report.details.periods_table(history[-shown:], watched.compared)
         print_table([name for name in table[0] if name not in left_out], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
-    if watched.n_waiting and watched.expected():
-        last = watched.expected()[-1]
+    unlabelled = [each for each in watched.expected() if each.n_labelled < each.n_predicted]
+    if watched.n_waiting and unlabelled:
+        last = unlabelled[-1]
+        of_all = f"all {last.n_predicted:,} predictions of {last.period}"
         expected = f"accuracy {100 * last.expected_accuracy:.2f} %, log-loss {last.expected_log_loss:.4f}"
-        waiting.append(f"Expected of {last.period}, if the probabilities are right: {expected}.")
+        waiting.append(f"Expected of {of_all}, if the probabilities are right: {expected}.")
     if trust is not None and watched.n_waiting:
         waiting.append(trust.sentence)
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")

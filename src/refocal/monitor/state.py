@@ -38,6 +38,9 @@ class MonitorState:
     """What the positive class of two is called, where the other one has no name yet."""
     columns_moved: bool | None = None
     """See `CalibrationMonitor.columns_moved`; older states do not tell."""
+    calibrated_by: str | None = None
+    """A digest of the calibrator of all batches, '' where they have none; None where it is not known."""
+    group_columns: list[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""

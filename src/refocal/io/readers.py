@@ -319,6 +319,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         len(columns.names) if is_table else 0,
         repeated_id=_repeated_id(opened, query),
         is_named=query.values is not None,
+        class_names=() if is_table else tuple(map(str, opened.class_names or ())),
     )
     return RowReader(
         n_classes,

@@ -72,6 +72,8 @@ class Origin:
 
     is_named: bool = False
     """Whether the caller named the columns that hold the scores."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes in the order of the file, of arrays that have them."""
 
     @property
     def named_columns(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class Origin:
         kind = "columns" if len(self.columns) > 1 else f"column {self.columns[0]}" if self.columns else "columns"
         parts = [f"classes: {names} ({kind} of {self.place})" if self.place else f"classes: {names}"]
         if self.labels:
-            counted = f" of {_listed(self.columns)}" if self._counts_moved(classes) else ""
+            counted = f" of {_listed(self._in_own_order)}" if self._counts_moved(classes) else ""
             parts.append(f"labels: {self.labels}" + (f", {self.labels_by}{counted}" if self.labels_by else ""))
         if positive is not None:
             parts.append(f"positive: {classes[positive]}")
@@ -99,11 +101,17 @@ class Origin:
 
     def _counts_moved(self, classes: Sequence[Any]) -> bool:
         """Whether labels count columns that are in another order than the classes, which are those of a calibrator."""
-        if not self.labels_by.startswith("column numbers") or len(self.columns) != len(classes):
+        own = self._in_own_order
+        if not self.labels_by.startswith("column numbers") or len(own) != len(classes):
             return False
-        are_called = [column.endswith(str(name)) for column, name in zip(self.columns, classes, strict=True)]
-        is_called = [any(column.endswith(str(name)) for column in self.columns) for name in classes]
+        are_called = [column.endswith(str(name)) for column, name in zip(own, classes, strict=True)]
+        is_called = [any(column.endswith(str(name)) for column in own) for name in classes]
         return all(is_called) and not all(are_called)
+
+    @property
+    def _in_own_order(self) -> tuple[str, ...]:
+        """What the columns are called in the source, whose order labels count."""
+        return self.class_names or self.columns
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
@@ -320,3 +321,18 @@ def test_rows_that_have_no_decision_are_counted(refocal, table, folder):
     )
     found = json.loads(refocal("decide", "weighted.csv", *costs, *chosen, "--json")[1])
     assert (found["rows"], found["rows_left_out"], len(pd.read_csv("d.csv"))) == (n_used, 500 - n_used, n_used)
+
+
+@pytest.mark.parametrize("unit", ["s", "ns"])
+def test_a_duration_is_written_alike_by_decide_and_apply(refocal, table, folder, unit):
+    """One second was 1000000, 1 or 0:00:01."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    took = arrow.array([timedelta(seconds=1)] * len(table), arrow.duration(unit))
+    parquet.write_table(arrow.table({"p": table.p.array, "label": table.label.array, "took": took}), "rows.parquet")
+    assert refocal("fit", "rows.parquet", "-m", "ts", "-o", "c.json")[0] == 0
+    decide = ("decide", "rows.parquet", "--costs", "0,1;5,0", "--probability-column", "p", "-o", "out.csv")
+    apply = ("apply", "c.json", "rows.parquet", "-o")
+    for command in (decide, (*apply, "out.csv"), (*apply, "out.jsonl")):
+        code, _, err = refocal(*command)
+        assert (code, err) == (0, "")
+        assert "0 days 00:00:01" in (folder / command[-1]).read_text().splitlines()[1]

@@ -125,7 +125,7 @@ def fit(
             words = f"fitting {method} on {len(found):,} rows"
             update(0.0, 1, words)
             calibrator.set_params(input=found.input).fit(found, progress=lambda share: update(share, 1, words))
-        described = "" if rows.multi_label else found.described()
+        described = found.described()
     calibrator.save(output)
     print_calibrator(calibrator, described)
     report = calibrator.fit_report_

@@ -306,7 +306,7 @@ def evaluate(
         recommended=chosen is None and can_recommend,
         methods=methods,
         surface=surface_of(picked, calibrators, rows.n_classes),
-        run=run_of({**notes_of_labels, **results.notes, **_read(rows), **repeated, **worth}, calibrators),
+        run=run_of({**notes_of_labels, **results.notes, **_read(test), **repeated, **worth}, calibrators),
         failed=failures.reasons,
         segments=segments,
     )
@@ -365,7 +365,7 @@ def _check_calibrators(calibrators: Any) -> None:
             raise ParameterError("calibrators", "evaluate", expected="fitted calibrators", got=got)
 
 
-def _read(test: Predictions | BlockedDataset) -> dict[str, str]:
+def _read(test: Predictions | MultiLabelPredictions | BlockedDataset) -> dict[str, str]:
     """What was read from a file, in one line; nothing of arrays."""
     source = test.reader.source if isinstance(test, BlockedDataset) else test.source
     return {RunNote.READ: test.described()} if source.place else {}

@@ -80,8 +80,8 @@ class Origin:
         """The columns of a table that the caller named as those of the scores; none where their names say it."""
         return self.columns if self.n_columns and self.is_named else ()
 
-    def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
-        """What was read, in one line.
+    def sentence(self, classes: Sequence[Any], positive: int | None, called: str = "classes") -> str:
+        """What was read, in one line; `called` is what the columns of scores are of.
 
         >>> source = Origin("test.csv", ("no", "yes"), "label", "by name", ("id",), 4)
         >>> source.sentence(("no", "yes"), positive=1)
@@ -89,7 +89,7 @@ class Origin:
         """
         names = _listed([str(name) for name in classes])
         kind = "columns" if len(self.columns) > 1 else f"column {self.columns[0]}" if self.columns else "columns"
-        parts = [f"classes: {names} ({kind} of {self.place})" if self.place else f"classes: {names}"]
+        parts = [f"{called}: {names} ({kind} of {self.place})" if self.place else f"{called}: {names}"]
         if self.labels:
             counted = f" of {_listed(self._in_own_order)}" if self._counts_moved(classes) else ""
             parts.append(f"labels: {self.labels}" + (f", {self.labels_by}{counted}" if self.labels_by else ""))

@@ -490,7 +490,7 @@ def _join(
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
             both = [*labels_of_ids, *names_of_rows]
             refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
-            of_classes = replace(rows.source, place="", labels=of_labels, columns=(), unused=()).sentence(classes, None)
+            of_classes = replace(rows.source, place="", labels=of_labels, columns=(), unused=()).sentence(classes.tolist(), None)
             read = f" Read {of_classes}."
             labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
     with about(file), warnings.catch_warnings(record=True) as caught:

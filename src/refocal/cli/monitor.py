@@ -490,8 +490,8 @@ def _join(
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
             both = [*labels_of_ids, *names_of_rows]
             refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
-            of_classes = replace(rows.source, place="", labels=of_labels, columns=(), unused=()).sentence(classes.tolist(), None)
-            read = f" Read {of_classes}."
+            source = replace(rows.source, place="", labels=of_labels, columns=(), unused=())
+            read = f" Read {source.sentence(classes.tolist(), None)}."
             labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
     with about(file), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)

@@ -161,7 +161,7 @@ def name_of(value: Any) -> str:
     ('1', '1.0', '0 days 00:01:30', '')
     """
     if isinstance(value, bytes):
-        value = bytes_as_text(value)
+        value = text_of_cell(value)
     if isinstance(value, str):
         return without_time_of_day(str(value))
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -179,12 +179,16 @@ def name_of(value: Any) -> str:
     return without_time_of_day(str(value))
 
 
-def bytes_as_text(cell: Any) -> str:
-    r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; anything else as Python writes it.
+def text_of_cell(cell: Any) -> str:
+    r"""Bytes as the text that they are in UTF-8, or else in hexadecimal digits; a duration as groups are called by it.
 
-    >>> bytes_as_text(b"\xc3\xa9t\xc3\xa9"), bytes_as_text(b"\xff\x00")
-    ('été', 'ff00')
+    Anything else is as Python writes it.
+
+    >>> text_of_cell(b"\xc3\xa9t\xc3\xa9"), text_of_cell(b"\xff\x00"), text_of_cell(timedelta(seconds=1))
+    ('été', 'ff00', '0 days 00:00:01')
     """
+    if isinstance(cell, timedelta):
+        return _duration(cell)
     if not isinstance(cell, bytes):
         return str(cell)
     try:

@@ -513,8 +513,9 @@ def test_diff_refuses_another_positive_class(refocal, folder):
     for positive in ("yes", "no"):
         refocal("evaluate", "rows.csv", "--positive-label", positive, "--resamples", 5, "-o", f"{positive}.json")
     words = "must be an evaluation whose positive class is 'yes', as that of the old one. Got one of 'no' instead."
-    for command in (("diff", "--fail-if-worse"), ("report", "--over-time")):
+    for command in (("diff", "--fail-if-worse"), ("report",), ("report", "--over-time")):
         code, _, err = refocal(command[0], "yes.json", "no.json", *command[1:])
+        assert "no.json: " in err
         assert (code, words in err) == (1, True)
 
 

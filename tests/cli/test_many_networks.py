@@ -66,3 +66,19 @@ def test_evaluations_are_moments_in_time_only_if_said_so(refocal, folder):
     assert "What changed?" in (folder / "report.html").read_text(encoding="utf-8")
     code, _, err = refocal("report", "a.json", "--over-time")
     assert (code, "--over-time is for several evaluations" in err) == (2, True)
+
+
+def test_runs_that_share_rows_and_signed_metrics_are_explained(refocal, folder):
+    rng = np.random.default_rng(0)
+    for network in ("a", "b"):
+        z = rng.normal(size=60)
+        np.savez(folder / f"{network}.npz", log_odds=2 * z, labels=(rng.random(60) < 1 / (1 + np.exp(-z))).astype(int))
+    lines = ["validation,test,dataset", "a.npz,a.npz,A", "a.npz,b.npz,B", "b.npz,b.npz,C"]
+    (folder / "runs.csv").write_text("\n".join(lines) + "\n")
+    code, out, err = refocal("compare-many", "runs.csv", "-m", "ts", "--metrics", "mean_bias", "--report", "many.html")
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "The validation and the test rows are the same: A, a, seed 0; C, b, seed 0. The methods are measured" in text
+    assert "another data set or network: C, b, seed 0 (those of B, a, seed 0). They count as independent" in text
+    assert "are of its distance from 0." in text
+    assert "The methods are measured on what they were fitted on" in (folder / "many.html").read_text(encoding="utf-8")

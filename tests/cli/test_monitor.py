@@ -73,7 +73,62 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
     name = "mean/all rows"  # the slope is measured by the scores that a state has seen
     assert one.streams()[name] == pytest.approx(other.streams()[name], rel=1e-9)
     assert numbers(one.summary(2)) == numbers(other.summary(2))
-    assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
+    assert "No labels since the restart." in refocal("monitor", "--restart", "--state", "all.json")[1]
+
+
+def test_predictions_whose_labels_came_before_are_said_to_count_twice(refocal, days):
+    """Nothing was said of the same predictions and outcomes a second time."""
+    waiting = ("said1.csv", "--probabilities", "--ids", "id", "--period", "day1")
+    assert "in day1. Read" in refocal("monitor", *waiting)[1]
+    refocal("monitor", "--outcomes", "came1.csv")
+    out = " ".join(refocal("monitor", *waiting)[1].split())
+    assert "300 rows wait for labels in day1, which had 300 already; the same rows again count twice." in out
+
+
+def test_batches_are_calibrated_and_grouped_as_those_before(refocal, days, folder):
+    """A forgotten --calibrator or --groups was silent: raw and calibrated rows in one state."""
+    for file in files(days):
+        table = pd.read_csv(file)
+        table.assign(region=np.where(table.index % 2, "north", "south")).to_csv(file, index=False)
+    refocal("fit", "day1.csv", "--probability-column", "p", "-o", "c.json")
+    refocal("fit", "day2.csv", "--probability-column", "p", "-o", "other.json")
+    reading = ("--probability-column", "p", "--groups", "region", "--calibrator", "c.json")
+    assert refocal("monitor", "day1.csv", *reading)[0] == 0
+    before = (folder / "monitor.json").read_bytes()
+    restart = "After a recalibration, add --restart."
+    same = "--calibrator must be the same calibrator, as in monitor.json so far. Got"
+    for changed, message in (
+        (reading[:4], f"{same} none instead. {restart}"),
+        ((*reading[:4], "--calibrator", "other.json"), f"{same} other.json instead. {restart}"),
+        ((*reading[:2], *reading[4:]), "--groups must name region, as in monitor.json so far. Got none instead."),
+    ):
+        code, _, err = refocal("monitor", "day2.csv", *changed)
+        assert message in err, err
+        assert code == 2
+        assert (folder / "monitor.json").read_bytes() == before
+    assert refocal("monitor", "day2.csv", *reading)[0] == 0
+    assert refocal("monitor", "day3.csv", *reading[:2], "--restart")[0] == 0
+    code, _, err = refocal("monitor", "day4.csv", *reading)
+    assert (code, "--calibrator must be left out, as in monitor.json so far. Got c.json instead." in err) == (2, True)
+    assert refocal("monitor", "day4.csv", *reading[:4])[0] == 0  # groups may be watched from now on
+
+
+def test_what_is_expected_is_of_a_period_that_waits(refocal, days):
+    """The last period was named, whose labels had all come."""
+    for day in (1, 2):
+        refocal("monitor", f"said{day}.csv", "--probabilities", "--ids", "id", "--period", f"day{day}")
+    out = " ".join(refocal("monitor", "--outcomes", "came2.csv")[1].split())
+    assert "300 rows wait for labels. Expected of all 300 predictions of day1, if the probabilities are right" in out
+
+
+@pytest.mark.parametrize(("labels", "by"), [(["no", "yes"], "by name"), ([0, 1], "column numbers")])
+def test_it_is_said_how_labels_that_come_later_are_read(refocal, folder, labels, by):
+    pd.DataFrame({"id": [1, 2], "p_no": [0.4, 0.7], "p_yes": [0.6, 0.3]}).to_csv("said.csv", index=False)
+    pd.DataFrame({"id": [1, 2], "label": labels}).to_csv("came.csv", index=False)
+    refocal("monitor", "said.csv", "--ids", "id")
+    code, out, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, err) == (0, "")
+    assert f"2 labels matched with predictions. Read classes: no, yes; labels: label, {by}." in out
 
 
 def test_a_state_is_merged_once(refocal, days):
@@ -450,9 +505,9 @@ def test_rows_that_wait_say_what_to_expect(refocal, days, folder):
             refocal("monitor", "--outcomes", f"came{day}.csv", "--ids", "id")
     out = refocal("monitor")[1]
     p = days["day4"][0]
-    assert (
-        f"Expected of day4, if the probabilities are right: accuracy {100 * np.maximum(p, 1 - p).mean():.2f} %" in out
-    )
+    accuracy = 100 * np.maximum(p, 1 - p).mean()
+    of_all = "Expected of all 300 predictions of day4, if the probabilities are right"
+    assert f"{of_all}: accuracy {accuracy:.2f} %" in out
     assert "Estimates without labels could be trusted: over 3 periods" in out
 
 

@@ -47,6 +47,19 @@ def test_evaluations_of_other_classes_are_refused():
         differences(of_classes(["2", "5", "8"]), of_classes(["2", "3", "5"]))
 
 
+def test_diagrams_side_by_side_are_of_the_same_class():
+    """The labels of all diagrams were those of the first evaluation: "of yes" beside numbers about no."""
+    yes = of_two(["no", "yes"], "yes")
+    with pytest.raises(DataError, match=r"whose positive class is 'yes', as .* Got one of 'no' instead"):
+        render([yes, of_two(["no", "yes"], "no")])
+    three = of_classes(["cat", "dog", "emu"])
+    with pytest.raises(DataError, match=r"of 2 classes, as the old one\. Got one of 3 classes instead"):
+        render([yes, three])
+    # Confidence and accuracy are those of any classes, and names that one evaluation lacks are those of the other.
+    assert "2 evaluations side by side" in render([three, of_classes(None)])
+    assert "probability of class 1" in render([yes, of_two(None)])
+
+
 def test_evaluations_of_other_levels_are_refused():
     """Intervals of 90 and of 99 % make no p-value: it was 9e-9 for 8e-4."""
     rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)

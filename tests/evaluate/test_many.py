@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from html import escape
 
 import matplotlib as mpl
 import numpy as np
@@ -11,10 +13,17 @@ from scipy.stats import wilcoxon
 
 from refocal import TemperatureScaling, metrics
 from refocal.calibrators import Calibrator
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import FitWarning, FormatError, ParameterError
 from refocal.evaluate import ComparedMetric, ManyComparison, Run, RunScores, compare, compare_many, load_many
 from refocal.evaluate.many_runs import by_chance
-from refocal.evaluate.many_tables import methods_table, networks_table, rank_sentence, sentence
+from refocal.evaluate.many_tables import (
+    distance_sentence,
+    methods_table,
+    networks_table,
+    rank_sentence,
+    remarks,
+    sentence,
+)
 from refocal.io import Predictions
 from refocal.maps import Affine, Chain, Temperature, log_softmax
 from refocal.metrics import METRICS, Metric
@@ -410,3 +419,36 @@ def test_what_are_no_runs_is_refused(make):
     rows = Predictions.from_probabilities([0.2, 0.9], [0, 1])
     with pytest.raises(ParameterError, match="'runs' of compare_many must be a list of Run"):
         compare_many(make((rows, rows)), ["ts"])
+
+
+def test_runs_that_share_rows_are_named(tmp_path):
+    """Test rows that methods were fitted on flattered them, and data sets of the same rows were independent, unsaid."""
+    runs = make_runs("ab", "u", (1,), n=60)
+    first, second = (replace(run, test=runs[0].test) for run in runs)
+    seen = replace(runs[0], test=runs[0].validation, network="v")
+    with pytest.warns(FitWarning, match="compare_many: The ") as said:
+        found = compare_many([first, second, seen], ["ts"])
+    fitted, shared = remarks(found)
+    assert {str(warning.message) for warning in said} >= {f"compare_many: {fitted}", f"compare_many: {shared}"}
+    assert fitted.startswith("The validation and the test rows are the same: a, v, seed 1. The methods are measured on")
+    assert "another data set or network: b, u, seed 1 (those of a, u, seed 1). They count as independent" in shared
+    assert [run.is_fitted_on_test for run in found.runs] == [False, False, True]
+    assert [run.test_rows_of for run in found.runs] == ["", "a, u, seed 1", ""]
+    assert all(escape(remark) in render(found) for remark in (fitted, shared))
+    found.save(tmp_path / "many.json")
+    assert remarks(load_many(tmp_path / "many.json")) == [fitted, shared]
+    assert remarks(compare_many(runs, ["ts"])) == []
+
+
+def test_differences_of_a_signed_metric_are_said_to_be_of_its_distance(runs):
+    """The column "less none" was no difference of the means beside it, and did not say what it was."""
+    two = [replace(run, validation=of_two(run.validation), test=of_two(run.test)) for run in runs]
+    found = compare_many(two, ["ts"], metrics=["mean_bias", "log_loss"])
+    said = "Differences of mean p − rate are of its distance from 0."
+    assert distance_sentence(found) == said
+    assert distance_sentence(found, "log_loss") == ""
+    assert render(found).count(said) == 1
+
+
+def of_two(rows):
+    return Predictions.from_log_odds(np.asarray(rows.values)[:, 0], np.asarray(rows.labels) == 0)

@@ -122,8 +122,11 @@ def test_the_command_line(files, capsys):
     assert code == 0
     assert "label = tree" in out
     assert "Next: refocal fit val.csv --method ts-per-label" in out
+    said = "Read labels of a row: cat, dog, tree (columns of {}.csv); labels: {}."
+    assert said.format("test", "label_tree, label_dog, label_cat") in out
     code, out, _ = call(capsys, f"fit val.csv {more} -m ts-per-label -o c.json")
     assert code == 0
+    assert said.format("val", "label_cat, label_dog, label_tree") in out
     fitted = load("c.json")
     assert fitted.classes_.tolist() == NAMES
     code, _, _ = call(capsys, "apply c.json test.csv -o p.csv")
@@ -134,6 +137,7 @@ def test_the_command_line(files, capsys):
     code, out, _ = call(capsys, f"evaluate test.csv c.json {more} --resamples 20 --json")
     assert code == 0
     assert json.loads(out)["chosen"] == "c"
+    assert json.loads(out)["run"]["rows read"].startswith("labels of a row: ")
 
 
 @pytest.mark.parametrize(

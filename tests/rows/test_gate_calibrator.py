@@ -459,6 +459,9 @@ def test_it_is_said_which_columns_labels_count_that_are_not_in_the_order_of_the_
     assert cli("decide", "val.csv", *costs)["read"].split("; ")[1].rstrip(".") == "labels: label, column numbers"
     said = cli("decide", "test.csv", *costs)["read"]
     assert "classes: cat, dog, emu (columns of test.csv); labels: label, column numbers of emu, cat, dog" in said
+    np.savez(tmp_path / "test.npz", logits=logits, labels=labels, class_names=["emu", "cat", "dog"])
+    said = cli("decide", "test.npz", *costs)["read"]
+    assert "of test.npz); labels: labels, column numbers of emu, cat, dog" in said  # which was left out of arrays
 
 
 @pytest.mark.parametrize("first", [0, 1])

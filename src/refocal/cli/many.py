@@ -114,8 +114,10 @@ def _print(comparison: refocal.evaluate.ManyComparison) -> None:
     print_table(tuple(table[0]), [tuple(row.values()) for row in table], dropped)
     for name, reason in comparison.failed.items():
         say(f"Left out: {name} failed on {reason}")
+    say(*tables.remarks(comparison))
     sentences = [tables.sentence(comparison, metric.name) for metric in comparison.metrics]
-    say(*sentences, *filter(None, [tables.rank_sentence(comparison)]), comparison.scope)
+    further = filter(None, (tables.distance_sentence(comparison), tables.rank_sentence(comparison)))
+    say(*sentences, *further, comparison.scope)
 
 
 def _write(comparison: refocal.evaluate.ManyComparison, files: ManyFiles) -> None:

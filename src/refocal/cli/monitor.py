@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
@@ -136,7 +137,14 @@ def monitor(
     batch: BatchOptions,
     new: NewStateOptions,
     restart: Annotated[
-        bool, Option("--restart", help="Start over after recalibration: alarms are acknowledged, the test starts anew.")
+        bool,
+        Option(
+            "--restart",
+            help=(
+                "Start over after recalibration: alarms are acknowledged, the test starts anew, with the --calibrator "
+                "and the --groups of the next batches."
+            ),
+        ),
     ] = False,
     past: BacktestOptions,
     fail_if_alarm: Annotated[
@@ -173,6 +181,8 @@ def monitor(
         reading = reading | {"positive_label": watched.positive_label}
     if restart:
         watched.restart()
+    if batches:
+        _check_same_options(watched, batch, state)
     counted: Counter[str] = Counter()
     with refocal.monitor.monitor.entering_together(watched):
         notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
@@ -237,6 +247,25 @@ def _opened(
     return watched
 
 
+def _check_same_options(watched: refocal.monitor.CalibrationMonitor, batch: BatchOptions, state: Path) -> None:
+    """Refuse batches that are not calibrated, or not grouped, as those before; otherwise note how these are."""
+    again = "After a recalibration, add --restart."
+    digest = "" if batch.calibrator is None else hashlib.sha256(batch.calibrator.read_bytes()).hexdigest()
+    known = watched.calibrated_by
+    if known is not None and known != digest:
+        expected = "left out" if known == "" else "the same calibrator"
+        got = batch.calibrator or "none"
+        raise UsageError(f"--calibrator must be {expected}, as in {state} so far. Got {got} instead. {again}")
+    columns = {*(batch.groups or ())}
+    missing = [name for name in watched.group_columns or () if name not in columns]
+    if missing:
+        got = ", ".join(sorted(columns)) or "none"
+        names = ", ".join(watched.group_columns or ())
+        raise UsageError(f"--groups must name {names}, as in {state} so far. Got {got} instead. {again}")
+    watched.calibrated_by = digest
+    watched.group_columns = tuple(sorted(columns))
+
+
 def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], state: Path, output: Path | None) -> None:
     """Say what became of the batches, how the last periods were, and what is advised."""
     advice = watched.advice()
@@ -254,10 +283,12 @@ def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], st
         table = refocal.report.details.periods_table(history[-shown:], watched.compared)
         print_table([name for name in table[0] if name not in left_out], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
-    if watched.n_waiting and watched.expected():
-        last = watched.expected()[-1]
+    unlabelled = [each for each in watched.expected() if each.n_labelled < each.n_predicted]
+    if watched.n_waiting and unlabelled:
+        last = unlabelled[-1]
+        of_all = f"all {last.n_predicted:,} predictions of {last.period}"
         expected = f"accuracy {100 * last.expected_accuracy:.2f} %, log-loss {last.expected_log_loss:.4f}"
-        waiting.append(f"Expected of {last.period}, if the probabilities are right: {expected}.")
+        waiting.append(f"Expected of {of_all}, if the probabilities are right: {expected}.")
     if trust is not None and watched.n_waiting:
         waiting.append(trust.sentence)
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
@@ -377,18 +408,18 @@ def _add(
         if reader.positive_label is not None:  # which says what one number per row was about before
             watched.class_names = known or rows.class_names
         p = options.probabilities_of(rows, fitted)
+        before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
+        before += sum(counted[name] for name in in_periods)
+        again = f", which had {before:,} already; the same rows again count twice" if before else ""
         if raw.labels is not None:
-            before = sum(each.n for each in watched.history() if each.first == each.last and each.first in in_periods)
-            before += sum(counted[name] for name in in_periods)
             counted += in_periods
-            again = f", which had {before:,} already; the same rows again count twice" if before else ""
             predicted = replace(rows, values=p, input="probabilities", groups=watched_groups)
             n_added = watched.update(predicted, **when)
             _keep_whole_names(watched, reader)
             return f"{file}: {n_added:,} rows counted in {place}{again}. Read {rows.described()}."
         watched.update(replace(rows, values=p, input="probabilities", groups=watched_groups), ids=names, **when)
         _keep_whole_names(watched, reader)
-        return f"{file}: {len(p):,} rows wait for labels in {place}. Read {rows.described()}."
+        return f"{file}: {len(p):,} rows wait for labels in {place}{again}. Read {rows.described()}."
 
 
 def _keep_whole_names(watched: refocal.monitor.CalibrationMonitor, reader: refocal.rows.RowReader) -> None:
@@ -447,6 +478,7 @@ def _join(
     given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
     names_of_rows = [name_of(name) for name in given]
     labels: Any = np.zeros(len(given), dtype=np.int64)  # of no waiting prediction
+    read = ""
     names = watched.class_names
     if (watched.n_waiting or labels_of_ids) and watched.n_classes is not None:
         with about(file), warnings.catch_warnings():
@@ -467,9 +499,11 @@ def _join(
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
             both = [*labels_of_ids, *names_of_rows]
             refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
+            source = replace(rows.source, place="", labels=of_labels, columns=(), unused=())
+            read = f" Read {source.sentence(classes.tolist(), None)}."
             labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
     with about(file), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
         matched = watched.add_labels(given, labels)
     said = [f"Warning: {explained(warning.message)}" for warning in caught if isinstance(warning.message, InputWarning)]
-    return " ".join([f"{file}: {matched:,} labels matched with predictions.", *said])
+    return " ".join([f"{file}: {matched:,} labels matched with predictions.{read}", *said])

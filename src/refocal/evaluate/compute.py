@@ -303,7 +303,7 @@ def evaluate(
             seed=seed,
         )
     warn_of_groups(usable, results.groups)
-    notes = {**requested.notes, **results.notes, **_notes_of_rows(rows, results)}
+    notes = {**requested.notes, **results.notes, **_notes_of_rows(test, rows, results)}
     recommendation = None if chosen is not None else _recommendation(results, usable, rows.n_classes, level)
     picked = chosen or recommendation or NONE
     n_shown = 1 if picked == NONE else 2
@@ -387,10 +387,12 @@ def _check_calibrators(calibrators: Any) -> None:
             raise ParameterError("calibrators", "evaluate", expected="fitted calibrators", got=got)
 
 
-def _notes_of_rows(rows: Predictions | BlockedDataset, results: Results) -> dict[str, str]:
+def _notes_of_rows(
+    test: Predictions | MultiLabelPredictions | BlockedDataset, rows: Predictions | BlockedDataset, results: Results
+) -> dict[str, str]:
     """What a reader must know of the rows: the file they are from, ids that repeat, how many rows they are worth."""
-    source = rows.reader.source if isinstance(rows, BlockedDataset) else rows.source
-    notes: dict[str, str] = {RunNote.READ: rows.described()} if source.place else {}
+    source = test.reader.source if isinstance(test, BlockedDataset) else test.source
+    notes: dict[str, str] = {RunNote.READ: test.described()} if source.place else {}
     if RunNote.UNIT not in results.notes:
         notes |= repeated_id_note(rows, "evaluate")
     n_worth = _rows_of_weights(results)

@@ -68,7 +68,7 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     >>> {change.verdict for change in differences(found, found)}
     {'statistically indistinguishable'}
     """
-    _check_same_classes(old, new)
+    check_same_classes(old, new, "differences")
     if old.level != new.level:
         expected = f"an evaluation whose intervals are of {100 * old.level:g} %, as those of the old one"
         raise DataError("new", "differences", expected=expected, got=f"one of {100 * new.level:g} %")
@@ -88,9 +88,8 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     return [*_adjusted(of_chosen), *_adjusted(of_methods)]
 
 
-def _check_same_classes(old: Evaluation, new: Evaluation) -> None:
+def check_same_classes(old: Evaluation, new: Evaluation, function: str) -> None:
     """Refuse two evaluations whose measures are not about the same classes, or not about the same one of two."""
-    function = "differences"
     if old.n_classes != new.n_classes:
         expected = f"an evaluation of {old.n_classes} classes, as the old one"
         raise DataError("new", function, expected=expected, got=f"one of {new.n_classes} classes")
@@ -99,7 +98,7 @@ def _check_same_classes(old: Evaluation, new: Evaluation) -> None:
         expected = f"an evaluation {kinds[of_labels(old)]}, as the old one"
         raise DataError("new", function, expected=expected, got=f"one {kinds[of_labels(new)]}")
     if of_labels(old):
-        _check_same_labels(old, new)
+        _check_same_labels(old, new, function)
         return
     names_of_old = _names_of_classes(old, new)
     names_of_new = _names_of_classes(new, old)
@@ -116,7 +115,7 @@ def _check_same_classes(old: Evaluation, new: Evaluation) -> None:
         raise DataError("new", function, expected=expected, got=f"one of {names_of_new[1]!r}")
 
 
-def _check_same_labels(old: Evaluation, new: Evaluation) -> None:
+def _check_same_labels(old: Evaluation, new: Evaluation, function: str) -> None:
     """Refuse two evaluations of several labels per row that are not about the same labels.
 
     A label that is unknown in all rows of one of them is not among its groups.
@@ -128,7 +127,7 @@ def _check_same_labels(old: Evaluation, new: Evaluation) -> None:
     if is_other_number or (others and labels_of_old - labels_of_new):
         expected = f"an evaluation of the same {old.run.get(RunNote.LABELS_OF_ROWS)} labels as the old one"
         got = f"one of {new.run.get(RunNote.LABELS_OF_ROWS)}" + (f" with {others[0]!r}" if others else "")
-        raise DataError("new", "differences", expected=expected, got=got)
+        raise DataError("new", function, expected=expected, got=got)
 
 
 def unnamed_classes(old: Evaluation, new: Evaluation) -> str:

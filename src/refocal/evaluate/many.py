@@ -96,6 +96,15 @@ class RunScores:
     n_classes: int
     values: dict[str, dict[str, float]]
     by_chance: dict[str, dict[str, float]] = field(default_factory=dict)
+    is_fitted_on_test: bool = False
+    """Whether the test rows are the validation rows, which flatters methods."""
+    test_rows_of: str = ""
+    """The first run of another data set or network that has the same test rows, and so is not independent of this."""
+
+    @property
+    def title(self) -> str:
+        """What the run is called in a sentence."""
+        return f"{self.dataset}, {self.network}, seed {self.seed}"
 
 
 class MethodOverRuns(NamedTuple):

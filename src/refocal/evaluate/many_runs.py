@@ -8,21 +8,24 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 import refocal
-from refocal._arrays import as_floating
+from refocal._arrays import as_floating, row_blocks, to_numpy
 from refocal._validation import check_integer, check_option, check_seed
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
 from refocal.calibrators.registry import NONE, MethodsLike, chosen_calibrators, title_of, with_input
-from refocal.errors import DataError, ParameterError, RefocalError
+from refocal.errors import DataError, FitWarning, ParameterError, RefocalError, warn
 from refocal.evaluate._results import SEED, Progress, own_records
 from refocal.evaluate.many import UNITS, ComparedMetric, ManyComparison, RunScores
+from refocal.evaluate.many_tables import remarks
 from refocal.evaluate.predicted import Predicted, log_proba
+from refocal.evaluate.provenance import are_same_rows
 from refocal.evaluate.runs import Run, read_runs
 from refocal.metrics.inputs import check_level
 from refocal.metrics.record import Metric
@@ -125,6 +128,8 @@ def compare_many(
         failed=measured.failed,
         run=_described(),
     )
+    for remark in remarks(comparison):
+        warn(f"compare_many: {remark}", FitWarning)
     report(max(total, 1), max(total, 1), "done")
     return comparison
 
@@ -162,6 +167,8 @@ class _Measurement:
         self.titles: dict[str, str] = {}
         self.runs: list[RunScores] = []
         self.failed: dict[str, str] = {}
+        self.first_with: dict[bytes, RunScores] = {}
+        """The first run with test rows of this digest."""
 
     @property
     def names(self) -> list[str]:
@@ -202,7 +209,12 @@ class _Measurement:
                 reason = text if isinstance(error, RefocalError) else f"{type(error).__name__}: {text}"
                 self.failed[name] = f"{run.dataset}, {run.network}, seed {run.seed}: {reason}"
         sizes = (len(run.validation), len(run.test), n_classes)
-        self.runs.append(RunScores(*run.key, str(run.seed), *sizes, values, chance))
+        is_fitted_on_test = are_same_rows(run.validation, run.test)
+        scores = RunScores(*run.key, str(run.seed), *sizes, values, chance, is_fitted_on_test)
+        first = self.first_with.setdefault(_digest(run.test), scores)
+        if (first.dataset, first.network) != run.key:
+            scores = replace(scores, test_rows_of=first.title)
+        self.runs.append(scores)
 
     def _check_repetition(self, run: Run) -> None:
         """Runs of one network on one data set must have different seeds: two names may have been meant."""
@@ -225,6 +237,14 @@ class _Measurement:
             if not is_defined:
                 got = f"{record.name} of {run.dataset}, {run.network}, which is of {n_classes} classes"
                 raise ParameterError("metrics", "compare_many", expected="defined for all runs", got=got)
+
+
+def _digest(rows: Predictions) -> bytes:
+    """What rows are known by: the same for the same scores and labels."""
+    digest = blake2b(np.ascontiguousarray(rows.labels).tobytes())
+    for block in row_blocks(rows.values.shape[0], math.prod(rows.values.shape[1:]), entries=1 << 20):
+        digest.update(np.ascontiguousarray(to_numpy(rows.values[block])).tobytes())
+    return digest.digest()
 
 
 def _in_order(fitted: Calibrator | None, rows: Predictions) -> Calibrator | InOrder | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from refocal._digits import p_value_text
 from refocal.evaluate.many import ManyComparison, MethodOverRuns
+from refocal.evaluate.provenance import FLATTERED
 from refocal.evaluate.ranks import SeedSpread
 from refocal.metrics import Interval, PairedDifference
 from refocal.metrics.record import Metric
@@ -60,6 +61,29 @@ def sizes(comparison: ManyComparison) -> list[str]:
 
     networks = f"{counted(len(comparison.networks), 'network')} on {counted(comparison.n_datasets, 'data set')}"
     return [counted(len(comparison.methods), "method"), networks, counted(len(comparison.runs), "run")]
+
+
+def remarks(comparison: ManyComparison) -> list[str]:
+    """What is wrong with the rows of runs, in sentences that name these."""
+    fitted = [run.title for run in comparison.runs if run.is_fitted_on_test]
+    shared = [f"{run.title} (those of {run.test_rows_of})" for run in comparison.runs if run.test_rows_of]
+    said = []
+    if fitted:
+        said.append(f"The validation and the test rows are the same: {'; '.join(fitted)}. {FLATTERED}")
+    if shared:
+        said.append(
+            f"The test rows are those of another data set or network: {'; '.join(shared)}. They count as independent, "
+            "and are not: intervals are too narrow and tests too sure."
+        )
+    return said
+
+
+def distance_sentence(comparison: ManyComparison, metric: str | None = None) -> str:
+    """What differences of a metric that is best at one value are of; empty where they are of the metric itself."""
+    compared = comparison.metric(metric).record
+    if compared.best is None or len(comparison.methods) < 2 or len(comparison.networks) < 2:
+        return ""
+    return f"Differences of {compared.label} are of its distance from {compared.best:g}."
 
 
 def sentence(comparison: ManyComparison, metric: str | None = None) -> str:

@@ -82,21 +82,24 @@ def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: in
 
 def same_rows(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     """A note if methods are measured on the rows that they were fitted on; otherwise empty."""
-    a = validation
-    b = test
-    if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):
-        return {}
-    blocks = row_blocks(a.values.shape[0], math.prod(a.values.shape[1:]), entries=1 << 20)
-    if not all(np.array_equal(to_numpy(a.values[rows]), to_numpy(b.values[rows])) for rows in blocks):
+    if not are_same_rows(validation, test):
         return {}
     warn(f"compare: {SAME_ROWS_REMARK}", FitWarning)
     return {RunNote.SAME_ROWS: "the same"}
 
 
-SAME_ROWS_REMARK = (
-    "the validation and the test rows are the same. The methods are measured on what they were fitted on, which "
-    "flatters all of them, and the most flexible ones most."
+def are_same_rows(a: CheckedRows, b: CheckedRows) -> bool:
+    """Whether scores and labels are the same, row by row."""
+    if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):
+        return False
+    blocks = row_blocks(a.values.shape[0], math.prod(a.values.shape[1:]), entries=1 << 20)
+    return all(np.array_equal(to_numpy(a.values[rows]), to_numpy(b.values[rows])) for rows in blocks)
+
+
+FLATTERED = (
+    "The methods are measured on what they were fitted on, which flatters all of them, and the most flexible ones most."
 )
+SAME_ROWS_REMARK = f"the validation and the test rows are the same. {FLATTERED}"
 
 
 def division_notes(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:

@@ -101,6 +101,11 @@ class MultiLabelPredictions(CheckedRows):
         """How many labels of all rows are known to apply or not."""
         return int(np.count_nonzero(self.labels != UNKNOWN))
 
+    def described(self) -> str:
+        """What was read and how it was understood, in one line."""
+        names = self.class_names or tuple(map(str, range(self.n_classes)))
+        return self.source.sentence(names, None, "labels of a row")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows, {self.n_classes:,} labels, {self.input})"
 
@@ -191,4 +196,5 @@ def read_multilabel(
     if names is None and known is not None and len(known) == reader.n_classes:
         names = tuple(str(name) for name in known)
     options = {"class_names": names, "weight": raw.weight, "ignore_index": ignore_index}
-    return MultiLabelPredictions._of(raw.values, raw.labels, input, **options)
+    made = MultiLabelPredictions._of(raw.values, raw.labels, input, **options)
+    return replace(made, source=reader.source)

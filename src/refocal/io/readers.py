@@ -27,7 +27,7 @@ from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names, names_in_order
 from refocal.rows.gate import check_same_order, read_raw
-from refocal.rows.labels import IgnoreIndex, raw_labels
+from refocal.rows.labels import IgnoreIndex, listed, raw_labels
 from refocal.rows.marks import check_marks
 from refocal.rows.scores import Input
 
@@ -287,7 +287,8 @@ def open_source(place: str, query: Query) -> Opened:
     if is_tables(place):
         tables = table_parts(place, query)
         columns = tables[0].columns
-        return Opened(columns, None, tables, columns.class_names, "".join(columns.labels[:1]))
+        labels = listed(columns.labels) if query.several else "".join(columns.labels[:1])
+        return Opened(columns, None, tables, columns.class_names, labels)
     contents = open_arrays(place, query.options)
     columns = choose(contents, query)
     raw = RawRows(
@@ -353,6 +354,7 @@ def _reader(place: str, opened: Opened, query: Query, n_classes: int) -> RowRead
         n_columns=len(columns.names) if is_table else 0,
         repeated_id=_repeated_id(opened, query),
         is_named=query.values is not None,
+        class_names=() if is_table else tuple(map(str, opened.class_names or ())),
     )
     class_names = opened.class_names
     if not query.several:

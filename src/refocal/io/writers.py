@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._files import replace_atomically
-from refocal._groups import bytes_as_text
+from refocal._groups import text_of_cell
 from refocal.calibrators.answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
@@ -32,6 +33,7 @@ MADE_FROM = b"refocal"
 # The note that has the names of the classes as JSON, for files that have no place for them otherwise.
 CLASS_NAMES = b"class_names"
 N_SKIPPED = b"refocal_rows_skipped"
+N_UNSEEN = b"refocal_rows_unseen_groups"
 
 Notes = Mapping[bytes, str]
 """What a file records about itself, where its format can; complete when the last rows have been added."""
@@ -197,20 +199,20 @@ def _flat(column: Any) -> Any:
     """A column that pyarrow can write as text: lists and objects as JSON, other cells that it does not know as text."""
     if isinstance(column, list):
         column = objects(column)
-    # Types of pyarrow that a cell of text cannot hold.
-    binary = ("binary", "large_binary", "fixed_size_binary")
+    # Types of pyarrow that a cell of text cannot hold, or that it writes as a number of some unit.
+    as_text = ("binary", "large_binary", "fixed_size_binary", "duration")
     if not isinstance(column, np.ndarray):
         kind = str(getattr(column, "type", ""))
-        if kind.startswith(binary):
-            return _as_text(column, bytes_as_text)
+        if kind.startswith(as_text):
+            return _as_text(column, text_of_cell)
         return _as_text(column, _as_json) if kind.startswith(NESTED) else column
     if column.dtype != object:
         return column
     kinds = set(map(type, column)) - {type(None)}
     if any(issubclass(kind, (list, dict)) for kind in kinds):
         return _as_text(column, _as_json)
-    if bytes in kinds:
-        return _as_text(column, bytes_as_text)
+    if any(issubclass(kind, (bytes, timedelta)) for kind in kinds):
+        return _as_text(column, text_of_cell)
     int64 = np.iinfo(np.int64)  # whole numbers that pyarrow takes from Python
     is_large = int in kinds and any(type(cell) is int and not int64.min <= cell <= int64.max for cell in column)
     return _as_text(column, str) if is_large or not (len(kinds) < 2 or kinds == {int, float}) else column
@@ -221,7 +223,7 @@ def _as_text(column: Any, text_of: Callable[[Any], str]) -> NDArray[Any]:
 
 
 def _as_json(cell: Any) -> str:
-    return json.dumps(cell, default=bytes_as_text)
+    return json.dumps(cell, default=text_of_cell)
 
 
 def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") -> str:
@@ -255,7 +257,7 @@ def json_file(file: Path, ending: str, notes: Notes = NO_NOTES) -> Iterator[Add]
 
 
 def _json_line(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=bytes_as_text, allow_nan=False)
+    return json.dumps(row, ensure_ascii=False, default=text_of_cell, allow_nan=False)
 
 
 def _in_json(cell: Any) -> Any:

@@ -164,7 +164,7 @@ def advise(history: History, alpha: float, smallest_shift: float, level: float, 
     least_rows = 200
     now = present_state(history.periods, level, independent=history.independent)
     if now is None:
-        return Advice("wait", "No labels yet.")
+        return Advice("wait", "No labels since the restart." if history.is_restarted else "No labels yet.")
     window = now.window
     alarm = history.open_alarm
     what, outcome = compared

@@ -98,6 +98,8 @@ class History:
     """The labelled rows that have entered."""
     path: list[Entry] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
+    is_restarted: bool = False
+    """Whether there were labelled rows before, which a restart has put aside."""
 
     @property
     def n_rows(self) -> int:

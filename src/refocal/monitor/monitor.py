@@ -97,6 +97,10 @@ class CalibrationMonitor:
     ----------
     class_names : tuple of str or None
         The names of the columns: `refocal monitor` matches those of the next batch with them.
+    calibrated_by : str or None
+        What `refocal monitor` knows the calibrator of all batches by: '' if they have none, None if that is unknown.
+    group_columns : tuple of str or None
+        The columns of groups that `refocal monitor` watches; None where they are not known.
     id : str
         What a state is known by, whatever its file is called: the rows of a monitor are merged into another once.
     merged : dict
@@ -143,6 +147,8 @@ class CalibrationMonitor:
         """What the positive class of two was said to be called, where the other one has no name yet."""
         self.columns_moved: bool | None = False
         """Whether a batch had its columns in another order than `class_names`; None where a state does not tell."""
+        self.calibrated_by: str | None = None
+        self.group_columns: tuple[str, ...] | None = None
         self.id = uuid.uuid4().hex
         self.merged: dict[str, int] = {}
         self.enough_labels = check_number(enough_labels, "enough_labels", name, least=0.0, most=1.0)
@@ -318,6 +324,11 @@ class CalibrationMonitor:
         self.positive_label = self.positive_label or other.positive_label
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
+        # Batches of several calibrators are known to be of none of them.
+        calibrators = {self.calibrated_by, other.calibrated_by} - {None}
+        self.calibrated_by = calibrators.pop() if len(calibrators) == 1 else None
+        columns = {*(self.group_columns or ()), *(other.group_columns or ())}
+        self.group_columns = tuple(sorted(columns)) or None
         return self
 
     @property
@@ -389,7 +400,7 @@ class CalibrationMonitor:
         """Start over after recalibration: alarms are acknowledged, and the test starts anew.
 
         Labels of predictions that still wait are matched, but do not count: they were made before. The monitor has a
-        new `id`, since its rows are new.
+        new `id`, since its rows are new, which may be of another calibrator and of other groups.
 
         >>> monitor = CalibrationMonitor(alpha=0.01)
         >>> _ = monitor.update([0.2, 0.7], [0, 1])
@@ -401,7 +412,10 @@ class CalibrationMonitor:
         before = self._history
         last = str(before.periods[-1].last) if before.periods else "the start"
         alarms = [replace(alarm, acknowledged=alarm.acknowledged or last) for alarm in before.alarms]
-        self._history = History(independent=before.independent, alarms=alarms)
+        is_restarted = before.is_restarted or before.n_rows > 0
+        self._history = History(independent=before.independent, alarms=alarms, is_restarted=is_restarted)
+        self.calibrated_by = None
+        self.group_columns = None
         self._waiting = {name: entry._replace(counts=False) for name, entry in self._waiting.items()}
         return self
 
@@ -426,6 +440,8 @@ class CalibrationMonitor:
             positive_label=self.positive_label,
             columns_moved=self.columns_moved,
             whole_names=None if self.whole_names is None else list(self.whole_names),
+            calibrated_by=self.calibrated_by,
+            group_columns=None if self.group_columns is None else list(self.group_columns),
         )
 
     @classmethod
@@ -450,6 +466,8 @@ class CalibrationMonitor:
         made.positive_label = state.positive_label
         made.columns_moved = state.columns_moved
         made.whole_names = None if state.whole_names is None else tuple(state.whole_names)
+        made.calibrated_by = state.calibrated_by
+        made.group_columns = None if state.group_columns is None else tuple(state.group_columns)
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -40,6 +40,9 @@ class MonitorState:
     """See `CalibrationMonitor.columns_moved`; older states do not tell."""
     whole_names: list[str] | None = None
     """The names of the columns with the beginning that they share."""
+    calibrated_by: str | None = None
+    """A digest of the calibrator of all batches, '' where they have none; None where it is not known."""
+    group_columns: list[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, with the format and its version."""

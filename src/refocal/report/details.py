@@ -15,6 +15,7 @@ from refocal.calibrators.registry import METHODS, NONE, make
 from refocal.calibrators.serialize import to_plain
 from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.decisions import Decision, decisions_of, usual_threshold
+from refocal.evaluate.difference import check_same_classes
 from refocal.evaluate.multilabel import PER_LABEL, of_labels
 from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
 from refocal.metrics import METRICS, Metric
@@ -71,6 +72,15 @@ def terms_of(evaluation: Evaluation) -> Terms:
     if of_labels(evaluation):
         made = Terms("probability of a label", "share of rows that have it", "true", "not true")
     return made._replace(question=f"Does the {made.probability} match the {made.outcome}?")
+
+
+def check_same_terms(first: Evaluation, other: Evaluation, function: str) -> None:
+    """Refuse two evaluations side by side whose diagrams and measures are about different things.
+
+    Of more than two classes confidence and accuracy mean the same whatever the classes are.
+    """
+    if terms_of(first) != terms_of(other):
+        check_same_classes(first, other, function)
 
 
 class SideDecisions(NamedTuple):

@@ -60,7 +60,8 @@ def write_report(
     Parameters
     ----------
     evaluation : Evaluation or several, or ManyComparison
-        The evaluation to show; several are shown side by side. A comparison of many networks has a page of its own.
+        The evaluation to show; several are shown side by side, those of two classes only if their positive class is the
+        same. A comparison of many networks has a page of its own.
     path : path-like
         Where to write it.
     title : str, optional
@@ -112,6 +113,8 @@ def render(
     evaluations = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
     if not evaluations:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
+    for one in evaluations[1:]:
+        details.check_same_terms(evaluations[0], one, "render")
     titles = [one.title for one in evaluations]
     numbered = [f"{name} ({i})" if titles.count(name) > 1 else name for i, name in enumerate(titles, 1)]
     titled = dict(zip(numbered, evaluations, strict=True))

@@ -72,14 +72,16 @@ class Origin:
 
     is_named: bool = False
     """Whether the caller named the columns that hold the scores."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes in the order of the file, of arrays that have them."""
 
     @property
     def named_columns(self) -> tuple[str, ...]:
         """The columns of a table that the caller named as those of the scores; none where their names say it."""
         return self.columns if self.n_columns and self.is_named else ()
 
-    def sentence(self, classes: Sequence[Any], positive: int | None) -> str:
-        """What was read, in one line.
+    def sentence(self, classes: Sequence[Any], positive: int | None, called: str = "classes") -> str:
+        """What was read, in one line; `called` is what the columns of scores are of.
 
         >>> source = Origin("test.csv", ("no", "yes"), "label", "by name", ("id",), 4)
         >>> source.sentence(("no", "yes"), positive=1)
@@ -87,23 +89,30 @@ class Origin:
         """
         names = _listed([str(name) for name in classes])
         kind = "columns" if len(self.columns) > 1 else f"column {self.columns[0]}" if self.columns else "columns"
-        parts = [f"classes: {names} ({kind} of {self.place})" if self.place else f"classes: {names}"]
+        parts = [f"{called}: {names} ({kind} of {self.place})" if self.place else f"{called}: {names}"]
         if self.labels:
-            counted = f" of {_listed(self.columns)}" if self._counts_moved(classes) else ""
+            counted = f" of {_listed(self._in_own_order)}" if self._counts_moved(classes) else ""
             parts.append(f"labels: {self.labels}" + (f", {self.labels_by}{counted}" if self.labels_by else ""))
         if positive is not None:
             parts.append(f"positive: {classes[positive]}")
         if self.unused:
-            parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(self.unused)}")
+            unused = [name or "one without a name" for name in self.unused]
+            parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(unused)}")
         return "; ".join(parts)
 
     def _counts_moved(self, classes: Sequence[Any]) -> bool:
         """Whether labels count columns that are in another order than the classes, which are those of a calibrator."""
-        if not self.labels_by.startswith("column numbers") or len(self.columns) != len(classes):
+        own = self._in_own_order
+        if not self.labels_by.startswith("column numbers") or len(own) != len(classes):
             return False
-        are_called = [column.endswith(str(name)) for column, name in zip(self.columns, classes, strict=True)]
-        is_called = [any(column.endswith(str(name)) for column in self.columns) for name in classes]
+        are_called = [column.endswith(str(name)) for column, name in zip(own, classes, strict=True)]
+        is_called = [any(column.endswith(str(name)) for column in own) for name in classes]
         return all(is_called) and not all(are_called)
+
+    @property
+    def _in_own_order(self) -> tuple[str, ...]:
+        """What the columns are called in the source, whose order labels count."""
+        return self.class_names or self.columns
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -121,6 +121,16 @@ def test_what_is_expected_is_of_a_period_that_waits(refocal, days):
     assert "300 rows wait for labels. Expected of all 300 predictions of day1, if the probabilities are right" in out
 
 
+@pytest.mark.parametrize(("labels", "by"), [(["no", "yes"], "by name"), ([0, 1], "column numbers")])
+def test_it_is_said_how_labels_that_come_later_are_read(refocal, folder, labels, by):
+    pd.DataFrame({"id": [1, 2], "p_no": [0.4, 0.7], "p_yes": [0.6, 0.3]}).to_csv("said.csv", index=False)
+    pd.DataFrame({"id": [1, 2], "label": labels}).to_csv("came.csv", index=False)
+    refocal("monitor", "said.csv", "--ids", "id")
+    code, out, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, err) == (0, "")
+    assert f"2 labels matched with predictions. Read classes: no, yes; labels: label, {by}." in out
+
+
 def test_a_state_is_merged_once(refocal, days):
     for i, day in enumerate(days):
         refocal("monitor", f"{day}.csv", "--probability-column", "p", "--state", f"part{i % 2}.json")

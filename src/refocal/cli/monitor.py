@@ -469,6 +469,7 @@ def _join(
     given = labelled(raw._replace(values=raw.labels), raw.groups, reader)[of_ids]
     names_of_rows = [name_of(name) for name in given]
     labels: Any = np.zeros(len(given), dtype=np.int64)  # of no waiting prediction
+    read = ""
     names = watched.class_names
     if (watched.n_waiting or labels_of_ids) and watched.n_classes is not None:
         with about(file), warnings.catch_warnings():
@@ -489,9 +490,11 @@ def _join(
             labels = rows.labels if watched.class_names is None else classes[rows.labels]
             both = [*labels_of_ids, *names_of_rows]
             refocal.monitor.waiting.first_of_each_id(both, [*labels_of_ids.values(), *rows.labels.tolist()], "monitor")
+            source = replace(rows.source, place="", labels=of_labels, columns=(), unused=())
+            read = f" Read {source.sentence(classes.tolist(), None)}."
             labels_of_ids.update(zip(names_of_rows, rows.labels.tolist(), strict=True))
     with about(file), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
         matched = watched.add_labels(given, labels)
     said = [f"Warning: {explained(warning.message)}" for warning in caught if isinstance(warning.message, InputWarning)]
-    return " ".join([f"{file}: {matched:,} labels matched with predictions.", *said])
+    return " ".join([f"{file}: {matched:,} labels matched with predictions.{read}", *said])

@@ -235,7 +235,7 @@ def test_decisions_name_classes_keep_the_name_of_the_outcome_and_have_the_probab
     costs = ("--false-positive", "1", "--false-negative", "4", "--groups", "region", "-o", "decisions.csv")
     code, out, err = refocal("decide", "flights.csv", *options, *costs)
     assert (code, err) == (0, "")
-    assert "Late is decided above a probability of 0.2." in out
+    assert "late is decided above a probability of 0.2." in out
     assert "region = north" in out
     assert "FPR %" in out
     written = pd.read_csv("decisions.csv")
@@ -336,3 +336,19 @@ def test_a_duration_is_written_alike_by_decide_and_apply(refocal, table, folder,
         code, _, err = refocal(*command)
         assert (code, err) == (0, "")
         assert "0 days 00:00:01" in (folder / command[-1]).read_text().splitlines()[1]
+
+
+def test_costs_that_are_no_numbers_are_named(refocal, table, folder):
+    """A header, a text and a missing file were all said to be no numbers, without which."""
+    (folder / "header.csv").write_text("no,yes\n0,1\n5,0\n")
+    (folder / "text.csv").write_text("0,one\n5,0\n")
+    for costs, message in (
+        ("header.csv", "Got 'no' in header.csv; a table of costs has no header."),
+        ("text.csv", "Got 'one' in text.csv; a table of costs has no header."),
+        ("missing.csv", "missing.csv: no such file."),
+        ("0,1;a,0", "Got '0,1;a,0'."),
+        ("0,1;5", "Got '0,1;5'."),
+    ):
+        code, _, err = refocal("decide", "rows.csv", "--probability-column", "p", "--costs", costs)
+        assert message in err
+        assert code == 2

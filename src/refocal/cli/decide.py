@@ -133,8 +133,7 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     # Leaving a row undecided may cost less than even the right decision.
     decided = [abstain is None or abstain >= cost_of_right for cost_of_right in table.diagonal().tolist()]
     first, second = actions
-    capital = refocal.evaluate.summary.capital
-    above = f"{capital(second)} is decided above a probability of {threshold:.4g}"
+    above = f"{_beginning(second)} is decided above a probability of {threshold:.4g}"
     if low == high:  # where both decisions cost the same the first is taken
         say(f"{above}.")
     elif threshold < low:  # one class costs more than the other, whatever is decided
@@ -144,11 +143,20 @@ def _say_threshold(table: Any, abstain: float | None, actions: list[str]) -> dic
     elif not any(decided):
         say("No row is decided: each decision costs more than leaving a row undecided, even where it is right.")
     elif not decided[1]:
-        say(f"{capital(first)} is decided up to a probability of {low:.4g}, {second} never.")
+        say(f"{_beginning(first)} is decided up to a probability of {low:.4g}, {second} never.")
     else:
         up_to = f"up to {low:.4g}" if decided[0] else "never"
-        say(f"{capital(second)} is decided from a probability of {high:.4g} on, {first} {up_to}.")
+        say(f"{_beginning(second)} is decided from a probability of {high:.4g} on, {first} {up_to}.")
     return said
+
+
+def _beginning(name: str) -> str:
+    """A class at the beginning of a sentence, where its own name stays as it is written.
+
+    >>> _beginning("class 1"), _beginning("late")
+    ('Class 1', 'late')
+    """
+    return refocal.evaluate.summary.capital(name) if name.startswith("class ") else name
 
 
 def _measured(
@@ -328,15 +336,28 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
         if false_positive is None or false_negative is None:
             raise UsageError("--false-positive and --false-negative must be given together.")
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
+    # Path.is_file refuses a table that is longer than any name of a file.
+    is_file = os.path.isfile(costs)
+    if not is_file and Path(costs).suffix.lower() in (".csv", ".tsv", ".txt"):
+        raise FileNotFoundError(f"{costs}: no such file.")
+    expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
+    cells: list[list[str]] = []
     try:
-        # Path.is_file refuses a table that is longer than any name of a file.
-        text = Path(costs).read_text(encoding="utf-8-sig") if os.path.isfile(costs) else costs.replace(";", "\n")
-        return np.array(
-            [[number_of_text(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-        )
+        text = Path(costs).read_text(encoding="utf-8-sig") if is_file else costs.replace(";", "\n")
+        cells = [line.split(",") for line in text.splitlines() if line.strip()]
+        return np.array([[number_of_text(cell) for cell in row] for row in cells])
     except ValueError:
-        expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
-        raise UsageError(f"--costs must be {expected}. Got {costs!r}.") from None
+        texts = [cell.strip() for row in cells for cell in row if not _is_number(cell)]
+        got = f"{texts[0]!r} in {costs}; a table of costs has no header" if texts and is_file else repr(costs)
+        raise UsageError(f"--costs must be {expected}. Got {got}.") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        number_of_text(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def labelled(raw: refocal.rows.RawRows, columns: Mapping[str, Any], reader: refocal.rows.RowReader) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from helpers import PATIENCE, wait_until
@@ -308,3 +309,55 @@ def test_help_starts_without_the_heavy_libraries():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
     heavy = {"torch", "sklearn", "scipy", "matplotlib", "pandas", "jinja2"}
     assert not heavy & set(done.stderr.split())
+
+
+@pytest.fixture
+def table(folder):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(80, 3))
+    names = np.array(["cat", "dog", "emu"])
+    made = pd.DataFrame(logits, columns=[f"logit_{name}" for name in names])
+    made["label"] = names[np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)]
+    made.to_csv("rows.csv", index=False)
+    return made
+
+
+@pytest.mark.parametrize("command", ["evaluate", "fit", "compare"])
+def test_a_table_of_a_header_alone_has_no_rows(refocal, table, command):
+    table[:0].to_csv("empty.csv", index=False)
+    code, _, err = refocal(command, "empty.csv")
+    assert (code, err) == (1, "refocal: empty.csv: 'logits' must be of at least one row. Got none instead.\n")
+    np.savez("one.npz", logits=np.zeros((5, 3, 1)), labels=np.zeros(5))
+    assert refocal(command, "one.npz")[2].endswith("for two classes. Got shape (5, 3, 1) instead.\n")
+
+
+@pytest.mark.parametrize("option", ["--groups", "--weights"])
+def test_a_column_called_label_that_is_named_for_something_else_is_not_missing(refocal, table, option):
+    err = refocal("evaluate", "rows.csv", option, "label")[2]
+    assert "rows.csv: no labels: 'label' is named for something else. It has" in err
+
+
+def test_a_column_of_labels_that_is_one_of_the_classes_too_is_not_missing(refocal, table):
+    table.columns = [name.removeprefix("logit_") for name in table]
+    table.to_csv("rows.csv", index=False)
+    err = refocal("evaluate", "rows.csv", "--values", "cat,dog,emu", "--labels", "cat")[2]
+    assert "the column 'cat' is named as that of a class, and of labels, weights or groups as well." in err
+
+
+def test_the_row_and_the_file_of_a_probability_of_0_at_the_label_are_named(refocal, table):
+    """The error was that the log-loss is not finite, of the file of validation."""
+    table.loc[4, f"logit_{table.label[4]}"] = -np.inf
+    table.to_csv("bad.csv", index=False)
+    said = "bad.csv: 'test' must be such that the log-loss is finite. Got inf: a probability of 0 at the label of row 4"
+    assert said in refocal("evaluate", "bad.csv")[2]
+    assert said in refocal("compare", "rows.csv", "bad.csv", "-m", "ts")[2]
+
+
+def test_the_text_that_is_neither_a_number_nor_a_date_is_to_blame(refocal, table):
+    table.assign(t=[f"{37 * i:,}" for i in range(len(table))]).to_csv("rows.csv", index=False)
+    assert "Got '1,036' instead." in refocal("compare", "rows.csv", "--time", "t")[2]
+
+
+def test_an_unused_column_without_a_name_is_called_so(refocal, table):
+    table.to_csv("rows.csv")
+    assert "1 of 5 columns not used: one without a name." in " ".join(refocal("evaluate", "rows.csv")[1].split())

@@ -29,6 +29,7 @@ from refocal.cli.options import (
 )
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.run import ExitCode, FileProblem, UsageError
+from refocal.errors import DataError
 
 ResampleCount = Annotated[int, Option("--resamples", help="Resamples of the bootstrap.", min=1)]
 Seed = Annotated[int, Option("--seed", help="Seed of the bootstrap and of splits.", min=0)]
@@ -430,7 +431,13 @@ def _compared(
             first = _using(first, asked["features"])
             second = _using(second, asked["features"])
         with about(validation):
-            return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
+            try:
+                return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
+            except DataError as error:
+                if error.argument != "test" or test is None:
+                    raise
+                with about(test):
+                    raise
 
 
 def _known_classes(

@@ -93,7 +93,10 @@ def _measure_method(
             continue
         if not np.isfinite(metric_rows.value):
             expected = f"such that the {metric.label} is finite"
-            raise DataError("test", "evaluate", expected=expected, got=repr(metric_rows.value))
+            impossible = np.isneginf(log_p[np.arange(len(test)), test.labels])
+            row = f": a probability of 0 at the label of row {test.numbers[np.argmax(impossible)]}"
+            got = f"{metric_rows.value!r}{row if impossible.any() else ''}"
+            raise DataError("test", "evaluate", expected=expected, got=got)
         measured.append(metric_rows)
     names = [metric_rows.record.name for metric_rows in measured]
     summaries = summarise(measured, n_resamples, seed)

@@ -158,7 +158,8 @@ def choose(contents: Contents, query: Query) -> Columns:
     if not contents.is_table and not query.only_labels:
         columns = _array(contents, query, columns)
     if query.labelled and labels is None:
-        raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
+        why = next((f": {name!r} is named for something else" for name in usual_labels if name in contents.names), "")
+        raise FormatError(f"{contents.where}: no labels{why}. It has {listed(contents.names)}.", Remedy.LABELS)
     if query.only_labels or not contents.is_table:
         return columns
     nested = _nested(contents, query)
@@ -328,6 +329,9 @@ def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> li
     matching |= {each: [each] for each in patterns if each in candidates}
     missing = [each for each, names in matching.items() if not names]
     if missing:
+        if missing[0] in contents.names:
+            problem = f"the column {missing[0]!r} is named as that of a class, and of labels, weights or groups as well"
+            raise FormatError(f"{contents.where}: {problem}.")
         sought = f"that matches {missing[0]!r}"
         raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
     return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))

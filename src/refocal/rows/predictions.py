@@ -96,7 +96,8 @@ class Origin:
         if positive is not None:
             parts.append(f"positive: {classes[positive]}")
         if self.unused:
-            parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(self.unused)}")
+            unused = [name or "one without a name" for name in self.unused]
+            parts.append(f"{len(self.unused)} of {self.n_columns} columns not used: {_listed(unused)}")
         return "; ".join(parts)
 
     def _counts_moved(self, classes: Sequence[Any]) -> bool:

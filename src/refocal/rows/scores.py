@@ -98,11 +98,12 @@ def check_score_shape(
         expected = "two-dimensional, one row per sample and one column per class. Reshape your data"
         raise ShapeError(argument, function, expected=expected, got=f"shape {shape}")
     if 0 in shape[:-1]:
-        got = f"0 sample(s) (shape={shape}) while a minimum of 1 is required."
-        raise ShapeError(argument, function, expected="at least one row", got=got)
+        raise ShapeError(argument, function, expected="of at least one row", got="none")
     if n_classes is None and shape[-1] < 2:
         expected = "of two or more columns, one per class, or X[:, 0], one number per row for two classes"
-        got = f"{shape[-1]} feature(s) (shape={shape}) while a minimum of 2 is required."
+        got = f"shape {shape}"
+        if len(shape) == 2:
+            got = f"{shape[-1]} feature(s) (shape={shape}) while a minimum of 2 is required"
         raise ShapeError(argument, function, expected=expected, got=got)
     if n_classes not in (None, shape[-1]):
         got = f"X has {shape[-1]} features, but {owner} is expecting {n_classes} features as input"

@@ -149,12 +149,24 @@ def _ranks_of_times(time: Any, n_rows: int) -> Indices:
     try:
         times = distinct.astype(np.float64)
     except ValueError:
-        times = np.array([_seconds_of(str(text)) for text in distinct])
+        # What is neither a number nor a date is to blame, not the numbers before it.
+        in_turn = sorted(range(len(distinct)), key=lambda i: _is_number(str(distinct[i])))
+        times = np.empty(len(distinct))
+        for i in in_turn:
+            times[i] = _seconds_of(str(distinct[i]))
     if not np.isfinite(times).all():
         bad = str(distinct[np.argmin(np.isfinite(times))])
         raise DataError("time", "split", expected="numbers or dates", got=repr(bad))
     _, rank = np.unique(times, return_inverse=True)
     return np.asarray(rank[number])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _seconds_of(text: str) -> float:

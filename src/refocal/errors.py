@@ -70,6 +70,7 @@ class Remedy(Enum):
     NAMES_BEFORE = (
         "Say what the columns before were: monitor.class_names = (…), in their order, of two the positive class second."
     )
+    NO_GROUPS = "For those of rows without any group say groups={}."
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (
         "Name the columns of the classes with values='logit_*' or values='cat,dog', or the one column of two classes "

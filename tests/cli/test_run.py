@@ -361,3 +361,21 @@ def test_the_text_that_is_neither_a_number_nor_a_date_is_to_blame(refocal, table
 def test_an_unused_column_without_a_name_is_called_so(refocal, table):
     table.to_csv("rows.csv")
     assert "1 of 5 columns not used: one without a name." in " ".join(refocal("evaluate", "rows.csv")[1].split())
+
+
+def test_groups_that_the_fit_has_not_seen_are_explained_with_options(refocal, folder):
+    """The remedy was one of Python, and the groups of the fit were not named."""
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    rows = pd.DataFrame({"p": p, "label": (rng.random(300) < p).astype(int), "g": rng.random(300) < 0.5})
+    rows.to_csv("rows.csv", index=False)
+    rows.assign(g=rows.g.astype(int)).to_csv("numbers.csv", index=False)
+    rows.assign(g=rows.g.astype(str).where(rows.index >= 7, "other")).to_csv("seven.csv", index=False)
+    assert refocal("fit", "rows.csv", "--groups", "g", "-o", "g.json")[0] == 0
+    assert "Rows of groups that the fit has not seen" not in refocal("apply", "g.json", "rows.csv", "-o", "out.csv")[1]
+    out = refocal("apply", "g.json", "seven.csv", "-o", "out.csv")[1]
+    assert "2 classes. Rows of groups that the fit has not seen: 7." in out
+    err = refocal("apply", "g.json", "numbers.csv", "-o", "out.csv")[2]
+    assert "no groups of 'g' were given that the fit has seen (False, True)" in err
+    assert "The column that --groups names must have them as they were in the fit." in err
+    assert "groups={}" not in err

@@ -180,14 +180,17 @@ class PredictionSets(Calibrator):
         of_fit = next(iter(self.group_thresholds_))
         return columns[of_fit] if of_fit in columns else next(iter(columns.values()))
 
-    def has_seen(self, groups: Groups) -> bool:
-        """Whether some row has a group that the fit has seen."""
+    def n_unseen(self, groups: Groups, n_rows: int) -> int:
+        """How many of some rows have no group that the fit has seen."""
+        if not groups:
+            return n_rows
         known = next(iter(self.group_thresholds_.values()))
-        return bool(groups) and bool(np.isin(self._names_of_rows(groups), list(known)).any())
+        return n_rows - int(np.count_nonzero(np.isin(self._names_of_rows(groups), list(known))))
 
     def warn_of_unused(self, groups: Groups, function: str) -> None:
         """Warn where no row has a group that the fit has seen."""
-        if not self.has_seen(groups):
+        n_rows = len(self._names_of_rows(groups)) if groups else 0
+        if self.n_unseen(groups, n_rows) == n_rows:
             column = next(iter(self.group_thresholds_))
             text = f"no groups of {column!r} were given that the fit has seen: every set holds all classes."
             warn(InputWarning(text, function=function))

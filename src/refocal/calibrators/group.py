@@ -21,12 +21,12 @@ from refocal.calibrators._chunks import by_places, in_chunks_of_rows, with_known
 from refocal.calibrators.fitted import Fitted
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_predictions
-from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
+from refocal.errors import FormatError, InputWarning, ParameterError, Remedy, UnsupportedError, warn
 from refocal.fitting.logistic import LEAST_RISE, clip_masks, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows import Predictions
-from refocal.rows.labels import IgnoreIndex
+from refocal.rows.labels import IgnoreIndex, listed
 
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -188,18 +188,22 @@ class GroupCalibration(Calibrator):
             return dict(zip(self.lines_, groups.values(), strict=True))
         return {column: groups[column] for column in self.lines_ if column in groups}
 
-    def has_seen(self, groups: Groups) -> bool:
-        """Whether some row has a group that the fit has seen."""
-        return any(np.isin(names, self.lines_[column].names).any() for column, names in self._seen(groups).items())
+    def n_unseen(self, groups: Groups, n_rows: int) -> int:
+        """How many of some rows have no group that the fit has seen."""
+        is_seen = np.zeros(n_rows, dtype=np.bool_)
+        for column, names in self._seen(groups).items():
+            is_seen |= np.isin(names, self.lines_[column].names)
+        return n_rows - int(np.count_nonzero(is_seen))
 
     def warn_of_unused(self, groups: Groups, function: str) -> None:
         """Warn of columns of the fit that are left out, misspelt, or of no group that it has seen."""
         given = self._seen(groups)
         unused = [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]
         if unused:
-            text = f"no groups of {' or '.join(map(repr, unused))} were given that the fit has seen"
-            rest = "these are probabilities without their lines (groups={} asks for those without any)"
-            warn(InputWarning(f"{text}: {rest}.", function=function))
+            seen = "; ".join(listed(self.lines_[name].names.tolist()) for name in unused)
+            text = f"no groups of {' or '.join(map(repr, unused))} were given that the fit has seen ({seen})"
+            text = f"{text}: these are probabilities without their lines."
+            warn(InputWarning(text, Remedy.NO_GROUPS, function))
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None

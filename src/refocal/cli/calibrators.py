@@ -195,14 +195,17 @@ def apply(
     n_before = sum(each.was_there for each in written)
     n_rows = sum(each.n_rows for each in written)
     n_skipped = sum(each.n_skipped for each in written)
+    n_unseen = sum(each.n_unseen for each in written)
     columns_are = "labels" if several_labels else "classes"
     of_rows = {"rows": n_rows, columns_are: fitted.n_features_in_, "rows_skipped": n_skipped}
+    of_rows |= {"rows_of_unseen_groups": n_unseen} if n_unseen else {}
     of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
     result({"output": str(output), "read": application.described(), **of_rows, **of_files})
     say_read(application.described())
     of_before = f", {n_before} of them there before" if n_before else ""
     parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{of_before}"
     unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""
+    unused += f" Rows of groups that the fit has not seen: {n_unseen:,}." if n_unseen else ""
     contents = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
     say(f"Wrote {output}: {contents} of {n_rows:,} rows and {fitted.n_features_in_:,} {columns_are}{parts}.{unused}")
     if problems:

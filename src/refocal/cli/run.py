@@ -46,6 +46,7 @@ REMEDIES = {
     Remedy.OVERWRITE: "To have it replaced or removed, add --overwrite.",
     Remedy.MERGE_ONCE: "Rows count once: to have what is new, merge all states into a new --state.",
     Remedy.NAMES_BEFORE: "Of two classes, say which label is the positive one with --positive-label.",
+    Remedy.NO_GROUPS: "The column that --groups names must have them as they were in the fit.",
     Remedy.ARRAYS: "Say which holds what with --values and --labels.",
     Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, or the one "
     "probability of two classes with --probability-column score, that of the labels with --labels and that of the "

@@ -31,7 +31,7 @@ from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
 from refocal.io.parts import Part, Table, objects, plain
 from refocal.io.readers import is_tables, names_in, open_parts
-from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, Form, columns_of
+from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, N_UNSEEN, Form, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.keys import label_key, number_keys
 from refocal.rows.scores import bad_rows, bad_rows_of_labels
@@ -63,6 +63,8 @@ class Written(NamedTuple):
     """Why nothing was written for it, where bad parts are skipped."""
     saw_groups: bool = True
     """Whether some row had a group that the fit has seen, where the calibrator has groups."""
+    n_unseen: int = 0
+    """The rows of groups that the fit has not seen."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,12 @@ class ChunkPredictor:
             expected = "probabilities of each label, from 0 to 1"
         return DataError("X", self.reader.function, expected=expected, got=f"{values[is_bad][0]:g} in {place}")
 
-    def has_seen_group(self, raw: RawRows) -> bool:
-        """Whether the fit of a calibrator of groups has seen a group of these rows."""
+    def n_unseen(self, raw: RawRows) -> int:
+        """How many of these rows have no group that the fit of a calibrator of groups has seen."""
         if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
-            return True
+            return 0
         groups = as_groups(raw.groups, len(raw.values), self.reader.function)
-        return self.calibrator.has_seen(groups)
+        return self.calibrator.n_unseen(groups, len(raw.values))
 
     def warn_of_groups(self) -> None:
         """Warn that no row of all has a group that the fit has seen."""
@@ -389,7 +391,8 @@ def write_part(predict: ChunkPredictor, with_rows: Table | None, job: Job) -> Wr
     """Write one part as a Parquet file, which records what it was made from; `with_rows` is a part that has rows."""
     notes = _notes_of(job.target) or {}
     if notes.get(MADE_FROM) == job.made_from.encode():
-        return Written(str(job.target), int(notes[N_ROWS]), int(notes.get(N_SKIPPED, 0)), True)
+        n_unseen = int(notes.get(N_UNSEEN, 0))
+        return Written(str(job.target), int(notes[N_ROWS]), int(notes.get(N_SKIPPED, 0)), True, n_unseen=n_unseen)
     return _write_file(predict, [job.part], job.target, job.made_from, with_rows=with_rows)
 
 
@@ -426,7 +429,7 @@ def _write_file(
     """
     n_rows = 0
     n_skipped = 0
-    saw_groups = not predict.calibrator.needs_groups
+    n_unseen = 0
     ending = target.suffix.lower()
     names = _names_of_columns(predict)
     notes = {MADE_FROM: made_from}
@@ -451,7 +454,7 @@ def _write_file(
                 if len(chunk.values):
                     columns, bad = columns_for(chunk, part)
                     add(columns)
-                    saw_groups = saw_groups or predict.has_seen_group(chunk)
+                    n_unseen = n_unseen + predict.n_unseen(chunk)
                 n_rows = n_rows + len(chunk.values)
                 n_skipped = n_skipped + bad + chunk.n_lost
                 if progress is not None:
@@ -463,9 +466,11 @@ def _write_file(
         elif n_rows == 0:
             add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, form, {}, {}))
         notes[N_SKIPPED] = str(n_skipped)
-        if is_all and n_rows > 0 and not saw_groups:
+        notes[N_UNSEEN] = str(n_unseen)
+        saw_groups = n_unseen < n_rows or n_rows == 0
+        if is_all and not saw_groups:
             predict.warn_of_groups()
-    return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups or n_rows == 0)
+    return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups, n_unseen=n_unseen)
 
 
 def _names_of_columns(predict: ChunkPredictor) -> list[str]:

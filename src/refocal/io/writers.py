@@ -33,6 +33,7 @@ MADE_FROM = b"refocal"
 # The note that has the names of the classes as JSON, for files that have no place for them otherwise.
 CLASS_NAMES = b"class_names"
 N_SKIPPED = b"refocal_rows_skipped"
+N_UNSEEN = b"refocal_rows_unseen_groups"
 
 Notes = Mapping[bytes, str]
 """What a file records about itself, where its format can; complete when the last rows have been added."""

@@ -91,35 +91,45 @@ class RowReader:
     """The names of the columns, in the order in which rows are read; labels may be these names."""
     whole_names: tuple[str, ...] = ()
     """The names with the beginning that they share; labels may be these as well."""
+
+    # What a caller states.
     first_label: int | None = None
+    """The label of the first column, where labels count the columns."""
     positive_label: Any = None
+    """The label of the positive class of two; None: that of the second column."""
     ignore_index: tuple[int, ...] = ()
     """Labels that mark rows without one, which are left out."""
-    sorts: bool = False
-    """Whether labels name columns without names in sorted order, as in scikit-learn."""
     skip_bad_rows: bool = False
+    """Whether bad rows are left out and counted; otherwise they are errors."""
     renormalise: bool = False
     """Whether rows of rounded probabilities are divided by their sums."""
+    clusters: str | None = None
+    """The column among those of groups that has the clusters of the rows."""
+    clusters_are_groups: bool = False
+    """Whether that column has groups to measure separately as well."""
     function: str = "fit"
+    """The function that was called, for error messages."""
+
+    # What opening the rows shows: their file, their first block, or all labels in memory.
+    source: Origin = field(default_factory=Origin)
+    columns: tuple[Any, ...] | None = None
+    """The names of the columns as the first block, a data frame, has them."""
+    group_columns: tuple[str, ...] | None = None
+    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
+    has_one_number: bool = False
+    """Whether each row is one number, about the second of two classes."""
+    sorts: bool = False
+    """Whether labels name columns without names in sorted order, as in scikit-learn."""
+    types_classes: bool = False
+    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
+
+    # What `with_labels`, which knows the labels of all rows, and the methods that change the order of columns settle.
     order: Indices | None = None
     """The positions of the columns in the raw rows, where they are read in another order."""
     label_map: LabelMap | None = None
     """How labels of all rows are read, as column numbers of the raw rows; None: each block decides for itself."""
     classes: tuple[Any, ...] | None = None
     """The class of each column in the type of the labels, where labels named columns without names."""
-    types_classes: bool = False
-    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
-    source: Origin = field(default_factory=Origin)
-    columns: tuple[Any, ...] | None = None
-    """The names of the columns as the first block, a data frame, has them."""
-    clusters: str | None = None
-    """The column among those of groups that has the clusters of the rows."""
-    clusters_are_groups: bool = False
-    """Whether that column has groups to measure separately as well."""
-    has_one_number: bool = False
-    """Whether each row is one number, about the second of two classes."""
-    group_columns: tuple[str, ...] | None = None
-    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)

@@ -184,21 +184,21 @@ class RowReader:
             classes = self.whole_names if self.types_classes else self.classes
             return replace(self, label_map=by_whole_name, classes=classes)
         if rule.names_by_labels(labels):
-            classes = sorted_classes(labels, rule).tolist()
-            return replace(self, label_map=LabelMap.of_names(classes), classes=tuple(classes))
+            names = sorted_classes(labels, rule).tolist()
+            return replace(self, label_map=LabelMap.of_names(names), classes=tuple(names))
         if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
             label_map = rule.by_number()
             labels = [label for label in labels if label_map.column(label) >= 0]
         else:
             label_map = rule.decide(labels)
-        typed = self._typed(rule.names, label_map, labels, self.order)
-        return replace(self, label_map=label_map, classes=typed or self.classes)
+        classes = self._given_classes(rule.names, label_map, labels, self.order)
+        return replace(self, label_map=label_map, classes=classes or self.classes)
 
     def _with_positive(self, labels: Collection[Any], has_one_column: bool) -> Self:
         """The reader of two classes whose columns are swapped where the positive label is that of the first."""
         label_map, names, swaps = order_with_positive(self.positive_label, self.rule, labels, has_one_column)
         order = np.array([1, 0]) if swaps and not has_one_column else None
-        classes = self._typed(names, label_map, labels, order)
+        classes = self._given_classes(names, label_map, labels, order)
         if names is not None and order is not None:
             names = (names[1], names[0])
         if has_one_column:
@@ -241,10 +241,10 @@ class RowReader:
         got = f"labels from {lowest} to {self.n_classes}"
         raise LabelError("y", self.function, expected=expected, got=got, remedy=Remedy.FIRST_LABEL)
 
-    def _typed(
+    def _given_classes(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
     ) -> tuple[Any, ...] | None:
-        """The classes in the type of the labels, in the order in which rows are read; None where it is the usual one.
+        """The classes in the type of the labels, in the order in which rows are read; None for the usual ones.
 
         Both `names` and `label_map` are of the columns as the raw rows have them.
         """
@@ -253,8 +253,8 @@ class RowReader:
         classes = typed_classes(names, self.rule, label_map, labels)
         if classes is None:
             return None
-        named = tuple((classes if order is None else classes[order]).tolist())
-        return named if self.types_classes else numbers_of_text(named)
+        ordered = tuple((classes if order is None else classes[order]).tolist())
+        return ordered if self.types_classes else numbers_of_text(ordered)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader that names the columns by the classes of a calibrator, unless the rows have names of their own.

@@ -166,7 +166,9 @@ def test_a_calibrator_of_probabilities_is_refused_by_its_own_name():
 
 @pytest.mark.parametrize("wrong", [LABELS + 1, np.array(list("abcde"))[LABELS]], ids=["counted", "text"])
 @pytest.mark.parametrize(
-    "function", [log_loss_decomposition, refined_log_loss, training_loss, RefinedStopping().update], ids=str
+    "function",
+    [log_loss_decomposition, refined_log_loss, training_loss, RefinedStopping().update],
+    ids=lambda function: function.__name__,
 )
 def test_the_remedies_of_labels_are_those_that_a_function_has(function, wrong):
     options = {"input": "logits"} if function is refined_log_loss else {}

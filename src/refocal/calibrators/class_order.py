@@ -83,34 +83,47 @@ def order_of_columns(
 ) -> Indices | None:
     """The position of the column of each class of a calibrator; None where columns and classes are in one order.
 
-    Columns are matched with classes by name, or by number where both are called by numbers; booleans are 1 and 0.
-    Columns called 0 … C-1 otherwise count the classes, whatever these are called. Columns without names are in the
-    order of classes that are consecutive numbers, and else in the order of the classes. Where the classes have no names
-    but the columns have, the columns keep the order of their file, which a positive label may have `swapped`.
+    The first of these that applies decides:
+
+    1. Columns without names are in the order of their numbers, or else of the classes: `_order_without_names`.
+    2. Columns are called by the classes (`_keys_of_classes`).
+    3. Columns called 0 … C-1 count the classes, whatever these are called.
+    4. Names of columns and classes that both have them must be the same.
+    5. Columns that alone have names keep the order of their file, which a positive label may have `swapped`.
     """
-    classes = np.asarray(calibrator.classes_)
-    wanted = named_classes(calibrator)
-    counted = list(range(len(classes)))
-    # The classes may be whole names, such as class_1, of columns that are called without this beginning here.
-    called: list[list[Any]] = []
-    if wanted is not None:
-        called = [number_keys(wanted), number_keys(without_beginnings(wanted))]
     if class_names is None:
-        numbers = [consecutive_numbers(keys) for keys in called]
-        own = next((keys for keys in numbers if keys is not None), None)
-        if own is None or own == sorted(own):
-            return None
-        return np.array(own) - min(own)
-    position = {key: i for i, key in enumerate(number_keys(class_names))}
-    if {*counted} == {*position}:
-        called.append(counted)
-    keys: list[Any] = next((keys for keys in called if {*keys} == {*position}), [])
-    if {*keys} == {*position}:
-        order = np.array([position[key] for key in keys])
-        return None if np.array_equal(order, counted) else order
-    if wanted is not None and _are_names(calibrator):
-        return column_order(class_names, wanted, function)
+        return _order_without_names(calibrator)
+    counted = list(range(len(calibrator.classes_)))
+    column_of = {key: column for column, key in enumerate(number_keys(class_names))}
+    for keys in (*_keys_of_classes(calibrator), counted):
+        if {*keys} == {*column_of}:
+            order = np.array([column_of[key] for key in keys])
+            return None if np.array_equal(order, counted) else order
+    names = named_classes(calibrator)
+    if names is not None and _are_names(calibrator):
+        return column_order(class_names, names, function)
     return np.array([1, 0]) if swapped else None
+
+
+def _order_without_names(calibrator: Calibrator) -> Indices | None:
+    """The position of each class among columns in the order of the numbers that the classes are called by.
+
+    None where these are in order, or where the classes are not called by consecutive numbers.
+    """
+    for keys in _keys_of_classes(calibrator):
+        numbers = consecutive_numbers(keys)
+        if numbers is not None:
+            return None if numbers == sorted(numbers) else np.array(numbers) - min(numbers)
+    return None
+
+
+def _keys_of_classes(calibrator: Calibrator) -> list[list[Any]]:
+    """What columns are matched with classes by: the keys of their names, with and without what all begin with.
+
+    Classes may be whole names, such as class_1, of columns that are called without this beginning elsewhere.
+    """
+    names = named_classes(calibrator)
+    return [] if names is None else [number_keys(names), number_keys(without_beginnings(names))]
 
 
 def _are_names(calibrator: Calibrator) -> bool:

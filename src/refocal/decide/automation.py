@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer, check_number
-from refocal.decide.actions import decide_rows
-from refocal.decide.cost_intervals import CostRanges, cost_moments, excess_variance, interval_of_costs
+from refocal.decide.actions import DecidedRows, decide_rows
+from refocal.decide.cost_intervals import (
+    CostIntervals,
+    CostRanges,
+    cost_moments,
+    excess_variance,
+    interval_of_costs,
+)
 from refocal.decide.costs import check_costs, class_names_of
 from refocal.decide.groups import share_of_rows
 from refocal.metrics.inputs import check_clusters, check_level, read_probabilities
 from refocal.metrics.intervals import number_of, wilson
+from refocal.rows import Predictions
 
 __all__ = ["AutomationCurve", "automation_curve"]
 
@@ -81,47 +89,90 @@ def automation_curve(
     if costs is None and rows.binary:
         # The probability of a mistake, which is equal for equal decimals of either class.
         expected_cost = 1.0 - rows.ranking
-    weight = rows.weights
-    order = np.argsort(expected_cost, kind="stable")
-    order = order[weight[order] > 0.0]
-    last = _ends_of_ties(expected_cost[order], n_points)
-
-    def up_to_points(terms: Vector) -> Vector:
-        """The sums of terms (…, rows) over the rows that are automated at each point."""
-        return np.asarray(np.cumsum(terms[..., order], axis=-1)[..., last])
-
-    automated = up_to_points(weight)
-    squared_weight = up_to_points(weight**2)
-    errors = up_to_points(weight * decided.is_wrong) / automated
-    n_units = number_of(rows.clusters, rows.weight)
-    if n_units is None:
-        error_low, error_high = wilson(errors, automated**2 / squared_weight, level)
-    else:
-        of_points = [share_of_rows(rows, order[: end + 1], decided.is_wrong[order[: end + 1]], level) for end in last]
-        error_low, error_high = np.array([(each.low, each.high) for each in of_points if each is not None]).T
-    excess: Vector | float = 0.0
-    if rows.clusters is not None:
-        is_automated = np.zeros((len(last), len(weight)), dtype=np.bool_)
-        for point, end in enumerate(last):
-            is_automated[point, order[: end + 1]] = True
-        excess = excess_variance(np.where(is_automated, decided.cost, price), rows)
-    sums = [up_to_points(moments) for moments in cost_moments(rows, decided, table)]
-    # The rows that are left undecided cost the same.
-    undecided = np.stack([weight.sum() - automated, np.square(weight).sum() - squared_weight])
-    sums[0] += (undecided[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
-    limits = (min(price, float(table.min())), max(price, float(table.max())))
-    weights_at_ends = CostRanges.of(table).weights_at_ends(rows, table)
-    costs_of_points = interval_of_costs(sums, table, level, limits, weights_at_ends, n_units, excess)
+    points = _Points.of(expected_cost, rows.weights, n_points)
+    automated_weight = points.sums(rows.weights)
+    error = points.sums(rows.weights * decided.is_wrong) / automated_weight
+    error_low, error_high = _error_limits(rows, decided, points, error, level)
+    cost = _cost_intervals(rows, decided, table, price, points, level)
     return AutomationCurve(
-        share=automated / weight.sum(),
-        highest_expected_cost=expected_cost[order][last],
-        error=errors,
+        share=automated_weight / rows.weights.sum(),
+        highest_expected_cost=expected_cost[points.order][points.ends],
+        error=error,
         error_low=error_low,
         error_high=error_high,
-        cost=costs_of_points.mean,
-        cost_low=costs_of_points.low,
-        cost_high=costs_of_points.high,
+        cost=cost.mean,
+        cost_low=cost.low,
+        cost_high=cost.high,
         level=level,
+    )
+
+
+class _Points(NamedTuple):
+    """The points of a curve: at each, the rows that come first are automated and the others are not."""
+
+    order: Indices
+    """The rows that have a weight, by rising expected cost."""
+    ends: Indices
+    """The place in `order` of the last row that is automated at each point."""
+
+    @classmethod
+    def of(cls, expected_cost: Vector, weight: Vector, n_points: int) -> _Points:
+        """About `n_points` points, between which the expected cost rises."""
+        order = np.argsort(expected_cost, kind="stable")
+        order = order[weight[order] > 0.0]
+        return cls(order, _ends_of_ties(expected_cost[order], n_points))
+
+    def automated(self) -> Iterator[Indices]:
+        """Yield the rows that are automated at each point."""
+        for end in self.ends:
+            yield self.order[: end + 1]
+
+    def sums(self, terms: Vector) -> Vector:
+        """The sums of terms (…, rows) over the rows that are automated at each point, (…, points)."""
+        return np.asarray(np.cumsum(terms[..., self.order], axis=-1)[..., self.ends])
+
+
+def _error_limits(
+    rows: Predictions, decided: DecidedRows, points: _Points, error: Vector, level: float
+) -> tuple[Vector, Vector]:
+    """The ends of the intervals of the share of wrong decisions among the automated rows, (points,) each."""
+    if number_of(rows.clusters, rows.weight) is None:
+        effective_size = points.sums(rows.weights) ** 2 / points.sums(rows.weights**2)
+        return wilson(error, effective_size, level)
+    intervals = [share_of_rows(rows, index, decided.is_wrong[index], level) for index in points.automated()]
+    low, high = np.array([(each.low, each.high) for each in intervals if each is not None]).T
+    return low, high
+
+
+def _cost_intervals(
+    rows: Predictions, decided: DecidedRows, table: Vector, price: float, points: _Points, level: float
+) -> CostIntervals:
+    """The intervals of the mean cost Σ w x / Σ w of all rows at each point.
+
+    x is the cost of the decision of a row that is automated, and the price of abstaining otherwise. The sums of w x^k
+    and w² x^k, k = 0, 1, 2, over all rows are those over the automated rows, of `cost_moments`, plus those over the
+    others: price^k Σ w and price^k Σ w².
+    """
+    sums_of_all, *sums_of_ranges = [points.sums(moments) for moments in cost_moments(rows, decided, table)]
+    others = [
+        rows.weights.sum() - points.sums(rows.weights),
+        np.square(rows.weights).sum() - points.sums(rows.weights**2),
+    ]
+    sums_of_all += np.stack([price**k * weight for weight in others for k in range(3)])
+    excess: Vector | float = 0.0
+    if rows.clusters is not None:
+        is_automated = np.zeros((len(points.ends), len(rows.weights)), dtype=np.bool_)
+        for of_point, index in zip(is_automated, points.automated(), strict=True):
+            of_point[index] = True
+        excess = excess_variance(np.where(is_automated, decided.cost, price), rows)
+    return interval_of_costs(
+        [sums_of_all, *sums_of_ranges],
+        table,
+        level,
+        limits=(min(price, float(table.min())), max(price, float(table.max()))),
+        weights_at_ends=CostRanges.of(table).weights_at_ends(rows, table),
+        n_units=number_of(rows.clusters, rows.weight),
+        excess_variance=excess,
     )
 
 

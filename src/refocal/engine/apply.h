@@ -14,8 +14,8 @@ enum { LOGITS, TEMPERED, LOG_PROBABILITIES }; /* what an affine step is a map of
 enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* Findings of program.py */
 
 #define ROUNDINGS ((real)4.0)
-#define LOWEST_FEATURE ((real)-87.0)
-#define MASKED ((real)-2e4) /* where a class is masked */
+#define LOWEST_FEATURE ((real)-87.0) /* -FLOOR of maps/steps.py */
+#define MASKED_GAP ((real)-2e4)      /* -MASKED: where a class is masked */
 #ifdef SINGLE
 #define EPSILON 0x1p-23f
 #define LEAST 0x1p-126f /* the smallest number with all digits */
@@ -108,7 +108,9 @@ INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
     return (Odds){pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST)), sum, rows.at};
 }
 
-/* What an affine map is a map of: the scores brought to a common level, into z (`features` of maps/steps.py). */
+/* What an affine map is a map of: the scores brought to a common level, in which masked classes take no part, into z
+ * (`features` of maps/steps.py).
+ */
 INLINE void features(const V *d, V *z, int64_t n, real slope, const double *numbers) {
     const int64_t kind = numbers[0];
     const real inner = slope / numbers[1], scale = kind == LOG_PROBABILITIES ? numbers[1] : 1.0;
@@ -116,31 +118,32 @@ INLINE void features(const V *d, V *z, int64_t n, real slope, const double *numb
     for (int64_t j = 1; j < n; j++) top = larger(d[j], top);
     for (int64_t j = 0; j < n; j++) {
         V gap = (d[j] - top) * inner;
-        I possible = gap > MASKED;
-        z[j] = pick(possible, larger(gap, same(LOWEST_FEATURE)), same(2 * LOWEST_FEATURE));
-        level += keep(possible, kind == LOGITS ? z[j] : exp_(z[j] * scale));
-        count += keep(possible, same(1.0));
+        I is_masked = gap <= MASKED_GAP;
+        z[j] = pick(is_masked, same(2 * LOWEST_FEATURE), larger(gap, same(LOWEST_FEATURE)));
+        level += keep(~is_masked, kind == LOGITS ? z[j] : exp_(z[j] * scale));
+        count += keep(~is_masked, same(1.0));
     }
     level = kind == LOGITS ? level / count : log1p_(level - 1.0) / scale;
     for (int64_t j = 0; j < n; j++) z[j] -= level;
 }
 
-/* In place of the features of masked classes the mean of the others (`unmasked` of maps/steps.py); what these were less
- * it into d, where the score of a class is not -inf.
+/* Features z in which masked classes are filled in: they have the mean of the others (`unmasked` of maps/steps.py). What
+ * z was less these goes into d, where the score of a class is not -inf.
  */
 INLINE void unmask(V *d, V *z, int64_t n) {
     V top = z[0], mean = {0}, count = {0};
     for (int64_t j = 1; j < n; j++) top = larger(z[j], top);
-    const V lowest = top + (real)1.5 * LOWEST_FEATURE;
+    const V masked_below = top + (real)1.5 * LOWEST_FEATURE;
     for (int64_t j = 0; j < n; j++) {
-        mean += keep(z[j] > lowest, z[j]);
-        count += keep(z[j] > lowest, same(1.0));
+        I is_masked = z[j] < masked_below;
+        mean += keep(~is_masked, z[j]);
+        count += keep(~is_masked, same(1.0));
     }
     mean /= count;
     for (int64_t j = 0; j < n; j++) {
-        V other = pick(z[j] > lowest, z[j], mean);
-        d[j] = pick(d[j] > -INFINITY, z[j] - other, same(-INFINITY));
-        z[j] = other;
+        V filled = pick(z[j] < masked_below, mean, z[j]);
+        d[j] = pick(d[j] > -INFINITY, z[j] - filled, same(-INFINITY));
+        z[j] = filled;
     }
 }
 

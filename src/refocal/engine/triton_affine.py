@@ -15,17 +15,18 @@ from refocal.maps.steps import FLOOR, KINDS, MASKED
 MAX_CLASSES = 1 << 12
 """Longer rows, and the sums for each of their classes, no longer fit the registers of a program."""
 
-LOWEST = tl.constexpr(-FLOOR)
-LOWEST_POSSIBLE = tl.constexpr(-MASKED)
+LOWEST_FEATURE = tl.constexpr(-FLOOR)
+MASKED_GAP = tl.constexpr(-MASKED)
 IS_LOGITS = tl.constexpr(KINDS.index("logits"))
 IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("log-probabilities"))
 
 
 @triton.jit
 def _features(x, top, level, temperature):
-    """maps/steps.py, features, from the top of a row and what it is brought to."""
+    """`features` of maps/steps.py, from the top of a row and what it is brought to."""
     gap = (x - top) / temperature
-    return tl.where(gap > LOWEST_POSSIBLE, tl.where(gap > LOWEST, gap, LOWEST), 2 * LOWEST) - level
+    is_masked = gap <= MASKED_GAP
+    return tl.where(is_masked, 2 * LOWEST_FEATURE, tl.where(gap < LOWEST_FEATURE, LOWEST_FEATURE, gap)) - level
 
 
 @triton.jit
@@ -33,7 +34,10 @@ def _level_kernel(
     logits, parameters, tops, stride, n_rows, n_classes,
     KIND: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """The top of each row, and the level that `_features` takes off: what no parameter changes."""
+    """The top of each row, and the level that `_features` takes off, in which masked classes take no part.
+
+    No parameter changes them.
+    """
     dtype = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     j = tl.arange(0, CLASSES)[None, :]
@@ -44,12 +48,12 @@ def _level_kernel(
     temperature = tl.load(parameters + 2 * n_classes).to(dtype)
     top = tl.max(x, axis=1)
     gap = _features(x, top[:, None], 0.0, temperature)
-    possible = known & (gap > 1.5 * LOWEST)
+    is_masked = ~known | (gap < 1.5 * LOWEST_FEATURE)
     if KIND == IS_LOGITS:
-        level = tl.sum(tl.where(possible, gap, 0.0), axis=1) / tl.sum(tl.where(possible, 1.0, 0.0), axis=1).to(dtype)
+        level = tl.sum(tl.where(is_masked, 0.0, gap), axis=1) / tl.sum(tl.where(is_masked, 0.0, 1.0), axis=1).to(dtype)
     else:
         scale = temperature if KIND == IS_LOG_PROBABILITIES else temperature / temperature
-        level = tl.log(tl.sum(tl.where(possible, tl.exp(gap * scale), 0.0), axis=1)) / scale
+        level = tl.log(tl.sum(tl.where(is_masked, 0.0, tl.exp(gap * scale)), axis=1)) / scale
     tl.store(tops + row, top, mask=is_row)
     tl.store(tops + n_rows + row, level, mask=is_row)
 

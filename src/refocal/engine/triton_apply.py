@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal.engine.program import Findings, Opcode, Program
-from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST, LOWEST_POSSIBLE
+from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST_FEATURE, MASKED_GAP
 from refocal.engine.triton_maths import (
     LOG2E,
     OPTIONS,
@@ -52,15 +52,15 @@ MAX_CHUNK = 1 << 12
 
 @triton.jit
 def _affine(x, known, slope, own, j, n_classes):
-    """A diagonal affine map of slope · x: maps/steps.py."""
+    """A diagonal affine map of slope · x, by `features` of maps/steps.py."""
     kind = tl.load(own)
     inner = slope / tl.load(own + 1).to(x.dtype)
     scale = tl.where(kind == IS_LOG_PROBABILITIES, tl.load(own + 1), 1.0).to(x.dtype)
     gap = (x - tl.max(x, axis=1)[:, None]) * inner
-    possible = known & (gap > LOWEST_POSSIBLE)
-    gap = tl.where(possible, tl.where(gap > LOWEST, gap, LOWEST), 2 * LOWEST)
-    mean = tl.sum(tl.where(possible, gap, 0.0), axis=1) / tl.sum(tl.where(possible, 1.0, 0.0), axis=1).to(x.dtype)
-    log_sum = tl.log(tl.sum(tl.where(possible, tl.exp(gap * scale), 0.0), axis=1)) / scale
+    is_masked = ~known | (gap <= MASKED_GAP)
+    gap = tl.where(is_masked, 2 * LOWEST_FEATURE, tl.where(gap < LOWEST_FEATURE, LOWEST_FEATURE, gap))
+    mean = tl.sum(tl.where(is_masked, 0.0, gap), axis=1) / tl.sum(tl.where(is_masked, 0.0, 1.0), axis=1).to(x.dtype)
+    log_sum = tl.log(tl.sum(tl.where(is_masked, 0.0, tl.exp(gap * scale)), axis=1)) / scale
     z = gap - tl.where(kind == IS_LOGITS, mean, log_sum)[:, None]
     weights = tl.load(own + 2 + j, mask=j < n_classes, other=0.0).to(x.dtype)
     intercept = tl.load(own + 2 + n_classes + j, mask=j < n_classes, other=0.0).to(x.dtype)

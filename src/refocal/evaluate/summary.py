@@ -190,57 +190,77 @@ def recommendation(evaluation: Evaluation) -> str:
     best = evaluation.after
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
-    if best.name == NONE and not evaluation.recommended:
-        n_worth = int(evaluation.run.get(RunNote.WORTH, evaluation.n_test))
-        if n_worth < FEWEST_ROWS_TO_RECOMMEND:
-            worth = f", and by their weights these are worth {n_worth}" if n_worth < evaluation.n_test else ""
-            return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
-        if _are_guessing(evaluation):
-            return "No recommendation: no method predicts the labels better than guessing."
-        return "Shown in detail: the predictions as they are."
     if best.name == NONE:
-        return f"Recommendation: leave the predictions as they are: {_why_nothing(evaluation)}."
-    is_two = evaluation.positive is not None
+        if evaluation.recommended:
+            return f"Recommendation: leave the predictions as they are: {_why_nothing(evaluation)}."
+        return _why_no_recommendation(evaluation)
+    shown = f"Shown in detail: {best.name} ({best.title})."
+    first = _recommended_method(evaluation) if evaluation.recommended else shown
+    return f"{first} {_against_second(evaluation)}".rstrip()
+
+
+def _why_no_recommendation(evaluation: Evaluation) -> str:
+    """Why no method is recommended where the predictions as they are are shown."""
+    n_worth = int(evaluation.run.get(RunNote.WORTH, evaluation.n_test))
+    if n_worth < FEWEST_ROWS_TO_RECOMMEND:
+        worth = f", and by their weights these are worth {n_worth}" if n_worth < evaluation.n_test else ""
+        return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
+    if _are_guessing(evaluation):
+        return "No recommendation: no method predicts the labels better than guessing."
+    return "Shown in detail: the predictions as they are."
+
+
+def _recommended_method(evaluation: Evaluation) -> str:
+    """Which method is recommended, and whether another is lower by the measure that methods are ranked by."""
+    best = evaluation.after
     metric = columns(evaluation)[0]
-    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
-    second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
-    gap = second.measures[metric.name].value - best.measures[metric.name].value
     criterion = metric.label
     # The predictions as they are count among them: they are a row of the table.
     rivals = [method for method in evaluation.methods if method is not best]
-    if not is_two:
+    if evaluation.positive is None:
         criterion = f"{metric.label} among the methods within {100 * LOG_LOSS_SHARE:g} % of the best log-loss"
         limit = (1.0 + LOG_LOSS_SHARE) * min(method.measures["log_loss"].value for method in evaluation.methods)
         rivals = [method for method in rivals if method.measures["log_loss"].value <= limit]
     lower = [rival for rival in rivals if rival.measures[metric.name].value < best.measures[metric.name].value]
-    said = "."
     if not lower:
-        said = f", the lowest {criterion}."
-    elif not any(_is_significantly_lower(evaluation, rival) for rival in lower):
-        said = f": no {criterion} is significantly lower."
-    by_loss = " Methods for two classes are ranked by log-loss." if is_two else ""
-    said = f"Recommendation: {best.name} ({best.title}){said}{by_loss}"
-    if not evaluation.recommended:
-        said = f"Shown in detail: {best.name} ({best.title})."
+        reason = f", the lowest {criterion}."
+    elif any(_is_significantly_lower(evaluation, rival) for rival in lower):
+        reason = "."
+    else:
+        reason = f": no {criterion} is significantly lower."
+    by_loss = "" if evaluation.positive is None else " Methods for two classes are ranked by log-loss."
+    return f"Recommendation: {best.name} ({best.title}){reason}{by_loss}"
+
+
+def _against_second(evaluation: Evaluation) -> str:
+    """How the method that is shown differs from the best of the others that were tried; empty without others."""
+    best = evaluation.after
+    metric = columns(evaluation)[0]
+    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     if not others:
-        return said
+        return ""
+    second = min(others, key=lambda method: method.measures[metric.name].value)
+    gap = second.measures[metric.name].value - best.measures[metric.name].value
     tested = _test_of_rank(evaluation, second)
     # The second is the best of all others: a test of each of them at once.
     p_value = min(1.0, len(others) * tested.p_value)
-    side = side_of(tested) if p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) * gap > 0.0 else 0
-    if is_two:
-        seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= SMALLEST_SHOWN else "below 0.0001"
+    is_significant = p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) * gap > 0.0
+    if not is_significant:
+        rows = "known labels" if RunNote.ROWS_OF_LABELS in evaluation.run else "rows"
+        indistinguishable = f"it is statistically indistinguishable from {second.name}"
+        words = f"By {metric.label} {indistinguishable} on these {evaluation.n_test:,} {rows}"
+    elif gap > 0.0:
+        words = f"It is significantly better than {second.name} by {metric.label}"
     else:
-        digits = BIAS.digits_apart(gap, 0.0) if side else BIAS.digits
-        seen = f"{BIAS.text(gap, digits)} points"
-    words = {
-        0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
-        f"{evaluation.n_test:,} {'known labels' if RunNote.ROWS_OF_LABELS in evaluation.run else 'rows'}",
-        1: f"It is significantly better than {second.name} by {metric.label}",
-        -1: f"By {metric.label} alone {second.name} is significantly better",
-    }
-    p_text = _p_text(evaluation, p_value)
-    return f"{said} {words[side]} ({second.name} less {best.name}: {seen}, {p_text})."
+        words = f"By {metric.label} alone {second.name} is significantly better"
+    if evaluation.positive is None:
+        digits = BIAS.digits_apart(gap, 0.0) if is_significant else BIAS.digits
+        gap_text = f"{BIAS.text(gap, digits)} points"
+    elif abs(gap) >= SMALLEST_SHOWN:
+        gap_text = f"{gap:+.4f}".replace("-", "−")
+    else:
+        gap_text = "below 0.0001"
+    return f"{words} ({second.name} less {best.name}: {gap_text}, {_p_text(evaluation, p_value)})."
 
 
 def _test_of_rank(evaluation: Evaluation, method: Measured) -> PairedDifference:

@@ -355,7 +355,7 @@ def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> 
     gradient_b: Any = 0.0
     for xp, part, labels, share in z.parts(block):
         dtype = xp.float64 if exact else part.dtype
-        rows, excess = _parted(xp, xp.astype(part, dtype, copy=False))
+        rows, excess = _filled(xp, xp.astype(part, dtype, copy=False))
         device = array_api_compat.device(rows)
         x = xp.asarray(parameters, dtype=dtype, device=device)
         # One row per class, since sums over few classes are slow within a row; in place, to save memory.
@@ -380,15 +380,16 @@ def _matrix_sums(z: Features, block: Block, parameters: Vector, exact: bool) -> 
     return np.concatenate([[log_loss], to_numpy(gradient_w).ravel(), to_numpy(gradient_b)])
 
 
-def _parted(xp: Any, z: Array) -> tuple[Array, Array | None]:
-    """Features z as they count for other classes (`unmasked`), and what they are beyond that for the class itself.
+def _filled(xp: Any, z: Array) -> tuple[Array, Array | None]:
+    """Features z in which masked classes are filled in (`unmasked` of maps/steps.py), and z less these.
 
-    None where no class of these rows is masked: the features of those that are lie below -`FLOOR`, of whatever kind.
+    The latter are None where no class of these rows is masked: features of masked classes lie below -`FLOOR`, of
+    whatever kind.
     """
     if xp.min(z) > -FLOOR:
         return z, None
-    others = unmasked(xp, z)
-    return others, z - others
+    filled = unmasked(xp, z)
+    return filled, z - filled
 
 
 def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
@@ -403,7 +404,7 @@ def _matrix_curvature(z: Features, block: Block, n_rows: int | None) -> Vector:
         p = xp.exp(rows.T - xp.max(rows.T, axis=0))
         p /= xp.sum(p, axis=0)
         variance = p * (1.0 - p) * xp.astype(share, rows.dtype)
-        curvature_w = curvature_w + xp.astype(variance @ _parted(xp, rows)[0] ** 2, xp.float64)
+        curvature_w = curvature_w + xp.astype(variance @ _filled(xp, rows)[0] ** 2, xp.float64)
         curvature_b = curvature_b + xp.astype(xp.sum(variance, axis=1), xp.float64)
     return np.concatenate([to_numpy(curvature_w).ravel(), to_numpy(curvature_b)])
 
@@ -421,7 +422,7 @@ def _matrix_hessian(z: Features, block: Block, parameters: Vector, n_rows: int) 
     intercept = parameters[-n:]
     hessian = np.zeros((len(parameters), len(parameters)))
     for _, part, _, part_share in z.parts(block, max(1, block.n_rows // n_rows)):
-        rows, excess = _parted(np, to_numpy(part).astype(np.float64, copy=False))
+        rows, excess = _filled(np, to_numpy(part).astype(np.float64, copy=False))
         share = to_numpy(part_share).astype(np.float64, copy=False)
         scores = rows @ weights.T + intercept
         p = softmax(scores if excess is None else scores + excess * np.diagonal(weights), axis=1)

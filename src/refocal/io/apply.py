@@ -178,8 +178,8 @@ class Application:
     ) -> list[Written]:
         """Write all parts, and say what became of each; the arguments are those of `apply`."""
         written = self._write(overwrite, scheduler, client, map_jobs, progress)
-        if self.is_folder and not any(part.saw_groups for part in written):
-            self.predict.warn_of_groups()
+        if self.is_folder:
+            self._warn_of_groups(*written)
         return [*written, *(Written("", 0, 0, False, problem) for problem in self.problems)]
 
     def _write(
@@ -194,7 +194,8 @@ class Application:
             if scheduler is not None or client is not None or map_jobs is not None:
                 expected = "a folder where others do the work"
                 raise ParameterError("output", "apply", expected=expected, got=repr(str(self.target)))
-            return [_write_file(self.predict, self.parts, self.target, progress=progress, is_all=True)]
+            # The warning comes before the file is in its place: a caller who turns warnings into errors gets no file.
+            return [_write_file(self.predict, self.parts, self.target, progress=progress, check=self._warn_of_groups)]
         if scheduler is not None and client is None:
             client = connect(scheduler)
         if client is not None:
@@ -203,6 +204,11 @@ class Application:
         guard_folder(self.target, names, _is_foreign, overwrite=overwrite, function="apply")
         jobs = _jobs(self.predict, self.parts, self.named, [self.target / name for name in names])
         return _write_folder(self.predict, self.parts, jobs, map_jobs or map, progress)
+
+    def _warn_of_groups(self, *written: Written) -> None:
+        """Warn if no row that was written has a group that the fit has seen."""
+        if not any(part.saw_groups for part in written):
+            self.predict.warn_of_groups()
 
 
 def apply(
@@ -436,64 +442,96 @@ def _is_foreign(file: Path) -> bool:
     return notes is not None and MADE_FROM not in notes
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """The columns of a file of predictions."""
+
+    predict: ChunkPredictor
+    names: list[str]
+    """What the columns of probabilities are called."""
+    form: Form
+    are_typed: bool
+    """Whether labels of a table that are all whole numbers are written as integers."""
+
+    @classmethod
+    def of(cls, predict: ChunkPredictor, target: Path) -> _Layout:
+        """The columns of a file of this ending."""
+        form = _form_of(target.suffix.lower(), predict.reader.class_names is not None)
+        are_typed = form is not Form.TEXT and not _are_mixed(predict.calibrator)
+        return cls(predict, _names_of_columns(predict), form, are_typed)
+
+    def of_chunk(self, chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
+        """The columns for the rows of a chunk, and how many of these are bad."""
+        predicted, n_bad = self.predict(chunk)
+        before, after = _further_columns(chunk, part, self.names, self.form)
+        if isinstance(part, Table) and self.are_typed:
+            after = {name: _whole_numbers(column) for name, column in after.items()}
+        return columns_of(predicted, self.names, self.form, before, after), n_bad
+
+    def without_rows(self, with_rows: Table | None) -> dict[str, Any]:
+        """The columns of a file without rows: those that a part with rows has, if there is one."""
+        if with_rows is None:
+            nothing = Answers(np.empty((0, len(self.names)), dtype=np.float32), {})
+            return columns_of(nothing, self.names, self.form, {}, {})
+        example = next(chunk for chunk in with_rows.blocks() if len(chunk.values))
+        columns, _ = self.of_chunk(example, with_rows)
+        return {name: column[:0] for name, column in columns.items()}
+
+
 def _write_file(
     predict: ChunkPredictor,
     parts: Sequence[Part],
     target: Path,
     made_from: str = "",
+    *,
     progress: ApplyProgress | None = None,
     with_rows: Table | None = None,
-    *,
-    is_all: bool = False,
+    check: Callable[[Written], None] | None = None,
 ) -> Written:
     """Write parts, in their order, into one file. Without rows it gets the columns of another part, `with_rows`.
 
-    If these are all parts, `is_all`, and no row has a group that the fit has seen, the warning comes before the file is
-    in its place: a caller who turns warnings into errors gets no file.
+    `check` is called before the file is in its place, which it is not if `check` raises.
     """
+    ending = target.suffix.lower()
+    layout = _Layout.of(predict, target)
+    notes = {MADE_FROM: made_from}
+    is_named = predict.reader.class_names is not None or named_classes(predict.calibrator) is not None
+    if ending == ".npz" and is_named:
+        notes[CLASS_NAMES] = json.dumps(layout.names)
+    with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
+        written = _write_rows(layout, parts, target, add, progress)
+        if written.n_rows == 0:
+            add(layout.without_rows(with_rows))
+        notes[N_SKIPPED] = str(written.n_skipped)
+        notes[N_UNSEEN] = str(written.n_unseen)
+        if check is not None:
+            check(written)
+    return written
+
+
+def _write_rows(
+    layout: _Layout,
+    parts: Sequence[Part],
+    target: Path,
+    add: Callable[[dict[str, Any]], None],
+    progress: ApplyProgress | None,
+) -> Written:
+    """Add the columns of all chunks that have rows to a file, and count the rows."""
     n_rows = 0
     n_skipped = 0
     n_unseen = 0
-    ending = target.suffix.lower()
-    names = _names_of_columns(predict)
-    notes = {MADE_FROM: made_from}
-    rows_have_names = predict.reader.class_names is not None
-    is_named = rows_have_names or named_classes(predict.calibrator) is not None
-    if ending == ".npz" and is_named:
-        notes[CLASS_NAMES] = json.dumps(names)
-    form = _form_of(ending, rows_have_names)
-    are_typed = form is not Form.TEXT and not _are_mixed(predict.calibrator)
-
-    def columns_for(chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
-        predicted, bad = predict(chunk)
-        before, after = _further_columns(chunk, part, names, form)
-        if isinstance(part, Table) and are_typed:
-            after = {name: _whole_numbers(column) for name, column in after.items()}
-        return columns_of(predicted, names, form, before, after), bad
-
-    with replace_atomically(target) as temporary, FILES[ending](temporary, ending, notes) as add:
-        for i, part in enumerate(parts):
-            for chunk in part.blocks():
-                bad = 0
-                if len(chunk.values):
-                    columns, bad = columns_for(chunk, part)
-                    add(columns)
-                    n_unseen = n_unseen + predict.n_unseen(chunk)
-                n_rows = n_rows + len(chunk.values)
-                n_skipped = n_skipped + bad + chunk.n_lost
-                if progress is not None:
-                    progress(i, len(parts), n_rows)
-        if n_rows == 0 and with_rows is not None:
-            example = next(chunk for chunk in with_rows.blocks() if len(chunk.values))
-            columns, _ = columns_for(example, with_rows)
-            add({name: column[:0] for name, column in columns.items()})
-        elif n_rows == 0:
-            add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, form, {}, {}))
-        notes[N_SKIPPED] = str(n_skipped)
-        notes[N_UNSEEN] = str(n_unseen)
-        saw_groups = n_unseen < n_rows or n_rows == 0
-        if is_all and not saw_groups:
-            predict.warn_of_groups()
+    for i, part in enumerate(parts):
+        for chunk in part.blocks():
+            n_skipped += chunk.n_lost
+            if len(chunk.values):
+                columns, n_bad = layout.of_chunk(chunk, part)
+                add(columns)
+                n_rows += len(chunk.values)
+                n_skipped += n_bad
+                n_unseen += layout.predict.n_unseen(chunk)
+            if progress is not None:
+                progress(i, len(parts), n_rows)
+    saw_groups = n_unseen < n_rows or n_rows == 0
     return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups, n_unseen=n_unseen)
 
 

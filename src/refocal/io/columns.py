@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,39 +136,52 @@ class Columns:
         return tuple(name for name in self.names if name not in used)
 
 
+USUAL_LABELS = ("labels", "label")
+"""What an array or a column of labels is called where the caller names none."""
+
+
 def choose(contents: Contents, query: Query) -> Columns:
     """The names of the arrays or columns that hold the values and the labels."""
-    usual_labels = ("labels", "label")
-    pairs = query.several and contents.is_table
-    for name in (None if pairs else query.labels, query.weight, *query.groups):
+    of_pairs = query.several and contents.is_table
+    for name in (None if of_pairs else query.labels, query.weight, *query.groups):
         if name is not None:
             known_name(contents, name)
-    if pairs:
+    if of_pairs:
         return _pairs(contents, query)
-    taken_otherwise = {query.values, query.weight, *query.groups}
-    usual = [name for name in usual_labels if name in contents.names and name not in taken_otherwise]
-    if len(usual) > 1 and query.labels is None:
-        problem = "has 'label' and 'labels'; say which one holds the labels"
-        raise FormatError(f"{contents.where}: {problem}.", Remedy.LABELS)
-    labels = query.labels or (None if contents.is_anonymous else next(iter(usual), None))
-    if query.several:
-        labels = known_name(contents, labels or usual_labels[0])
+    labels = _labels(contents, query)
     if not contents.names:
         raise _which(contents, [])
     columns = Columns(tuple(contents.names), (), False, (labels,) if labels else (), None)
     if not contents.is_table and not query.only_labels:
         columns = _array(contents, query, columns)
     if query.labelled and labels is None:
-        why = next((f": {name!r} is named for something else" for name in usual_labels if name in contents.names), "")
+        why = next((f": {name!r} is named for something else" for name in USUAL_LABELS if name in contents.names), "")
         raise FormatError(f"{contents.where}: no labels{why}. It has {listed(contents.names)}.", Remedy.LABELS)
-    if query.only_labels or not contents.is_table:
-        return columns
+    if contents.is_table and not query.only_labels:
+        columns = _table(contents, query, columns)
+    return columns
+
+
+def _labels(contents: Contents, query: Query) -> str | None:
+    """The array or column of labels: the one that the caller names, or else `label` or `labels`, if there is one."""
+    taken_otherwise = {query.values, query.weight, *query.groups}
+    usual = [name for name in USUAL_LABELS if name in contents.names and name not in taken_otherwise]
+    if len(usual) > 1 and query.labels is None:
+        problem = "has 'label' and 'labels'; say which one holds the labels"
+        raise FormatError(f"{contents.where}: {problem}.", Remedy.LABELS)
+    labels = query.labels or (None if contents.is_anonymous else next(iter(usual), None))
+    return known_name(contents, labels or "labels") if query.several else labels
+
+
+def _table(contents: Contents, query: Query, columns: Columns) -> Columns:
+    """The columns of a table that hold scores, beside those of its labels: one of lists, or one for each class."""
     nested = _nested(contents, query)
     if nested is not None:
         return replace(columns, classes=(nested,), nested=True, input=_kind([nested], query, contents))
     of_each_class = _labels_of_each_class(contents, query)
-    taken = {labels, query.weight, *query.groups, *contents.partitions, *of_each_class}
-    classes = class_columns(contents, query, [name for name in contents.names if name not in taken], labels)
+    taken = {*columns.labels, query.weight, *query.groups, *contents.partitions, *of_each_class}
+    candidates = [name for name in contents.names if name not in taken]
+    classes = class_columns(Candidates(contents, query, candidates, next(iter(columns.labels), None)))
     names, whole_names = names_of_columns(tuple(classes))
     kind = _kind(classes, query, contents)
     columns = replace(columns, classes=tuple(classes), class_names=names, whole_names=whole_names, input=kind)
@@ -290,33 +303,40 @@ def _of_other_kind(contents: Contents, wanted: str, present: str) -> FormatError
     return FormatError(f"{contents.where}: no {wanted!r} but {present!r}.", remedy)
 
 
-def class_columns(contents: Contents, query: Query, candidates: list[str], labels: str | None) -> list[str]:
+class Candidates(NamedTuple):
+    """The columns of a table that may hold the scores of classes: neither labels nor weights nor groups."""
+
+    contents: Contents
+    query: Query
+    names: list[str]
+    labels: str | None
+    """The column of labels."""
+
+
+def class_columns(candidates: Candidates) -> list[str]:
     """The columns of a table that hold the scores of the classes, in the order of the classes.
 
-    `candidates` are those that hold neither labels nor weights nor groups. Columns that are numbered from 0 or 1 are in
-    the order of their numbers, also where the file has class_10 before class_2.
+    Columns that are numbered from 0 or 1 are in the order of their numbers, also where the file has class_10 before
+    class_2.
     """
+    contents, query, names, _ = candidates
     if query.values is not None:
-        return _matching(contents, query.values, candidates)
-    classes = _of_calibrator(contents, query, candidates)
-    one = None if classes is not None else _one_column(contents, query, candidates, labels)
-    if one is not None:
-        return [one]
-    if classes is None:
-        classes = _with_beginning(contents, query, candidates)
-    if classes is None:
-        classes = _called_by_labels(contents, query, candidates, labels)
-    if classes is None:
-        classes = _that_sum_to_one(contents, query, candidates)
-    if classes is None and query.n_classes == len(candidates) > 2:  # any two columns may be a score and a feature
-        cells = contents.first_cells(candidates)
-        are_scores = all(name in cells and could_be_scores(name, cells[name]) for name in candidates)
-        classes = candidates if are_scores else None
-    if classes is None and candidates and not contents.first_cells(candidates):
-        classes = candidates  # without rows nothing can be misread
-    if classes is None:
-        raise _without_class(contents, query, candidates) or _which(contents, candidates)
-    return _counted(classes)
+        return _matching(contents, query.values, names)
+    # The first rule that finds columns decides; "Columns of a table" in docs/rows.md lists them for users.
+    rules = (
+        _of_calibrator,
+        _one_column,
+        _with_beginning,
+        _called_by_labels,
+        _that_sum_to_one,
+        _as_many_as_classes,
+        _all_without_rows,
+    )
+    for rule in rules:
+        classes = rule(candidates)
+        if classes is not None:
+            return _counted(classes)
+    raise _without_class(candidates) or _which(contents, names)
 
 
 def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> list[str]:
@@ -337,87 +357,90 @@ def _matching(contents: Contents, pattern: str, candidates: Sequence[str]) -> li
     return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))
 
 
-def _one_column(contents: Contents, query: Query, candidates: Sequence[str], labels: str | None) -> str | None:
-    """The single column of the positive class of two, such as p; None where its name is rather that of a class.
-
-    A column p among columns of one letter each is the class p if the labels are such letters. Beside labels 0 and 1 it
-    holds probabilities, and columns such as w and n are no classes.
-    """
-    if len(candidates) > 1 and all(len(name) == 1 for name in candidates):
-        given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
-        if given and given <= {label_key(name) for name in candidates}:
-            return None
-    stated = None if query.input is None else stored_kind(query.input)
-    ones = [name for name in candidates if name.lower() in ONE_COLUMN]
-    fitting = [name for name in ones if stated in (None, _said(name))]
-    if len(fitting) > 1:
-        raise _which(contents, fitting)
-    if ones and not fitting and _with_beginning(contents, query, candidates) is None:
-        raise _of_other_kind(contents, query.input or "", ones[0])
-    return fitting[0] if fitting else None
-
-
-def _of_calibrator(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
+def _of_calibrator(candidates: Candidates) -> list[str] | None:
     """The columns that have the names of a calibrator's classes, or these behind one common beginning."""
+    query = candidates.query
     if query.classes is None:
         return None
     wanted = {label_key(name) for name in query.classes}
     fitting: list[list[str]] = []
-    for columns in (candidates, *_by_beginning(candidates).values()):
+    for columns in (candidates.names, *_by_beginning(candidates.names).values()):
         start = shared_beginning(columns)
         for spelt in ([name[start:] for name in columns], list(columns)):
             by_key = {label_key(name): column for name, column in zip(spelt, columns, strict=True)}
             named = [column for key, column in by_key.items() if key in wanted]
             if wanted <= by_key.keys() and named not in fitting:
                 fitting.append(named)
-    return _only(contents, query, fitting)
+    return _only(candidates, fitting)
 
 
-def _only(contents: Contents, query: Query, fitting: list[list[str]]) -> list[str] | None:
-    """The one set of columns that fits; of several sets, such as those of two models, the one of the stated kind."""
-    if len(fitting) > 1 and query.input is not None:
-        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stored_kind(query.input))]
+def _one_column(candidates: Candidates) -> list[str] | None:
+    """The single column of the positive class of two, such as p; None where its name is rather that of a class.
+
+    A column p among columns of one letter each is the class p if the labels are such letters. Beside labels 0 and 1 it
+    holds probabilities, and columns such as w and n are no classes.
+    """
+    contents, query, names, labels = candidates
+    if len(names) > 1 and all(len(name) == 1 for name in names):
+        given = _first_labels(contents.first_cells([labels] if labels else []), query, labels)
+        if given and given <= {label_key(name) for name in names}:
+            return None
+    stated = None if query.input is None else stored_kind(query.input)
+    ones = [name for name in names if name.lower() in ONE_COLUMN]
+    fitting = [name for name in ones if stated in (None, _said(name))]
     if len(fitting) > 1:
-        raise _which(contents, [name for columns in fitting for name in columns])
+        raise _which(contents, fitting)
+    if ones and not fitting and _with_beginning(candidates) is None:
+        raise _of_other_kind(contents, query.input or "", ones[0])
+    return fitting or None
+
+
+def _only(candidates: Candidates, fitting: list[list[str]]) -> list[str] | None:
+    """The one set of columns that fits; of several sets, such as those of two models, the one of the stated kind."""
+    stated = candidates.query.input
+    if len(fitting) > 1 and stated is not None:
+        fitting = [columns for columns in fitting if _said(columns[0]) in (None, stored_kind(stated))]
+    if len(fitting) > 1:
+        raise _which(candidates.contents, [name for columns in fitting for name in columns])
     return fitting[0] if fitting else None
 
 
-def _by_beginning(candidates: Sequence[str]) -> dict[str, list[str]]:
+def _by_beginning(names: Sequence[str]) -> dict[str, list[str]]:
     """Two or more columns each that share what stands before the first separator."""
     groups: dict[str, list[str]] = {}
-    for name in candidates:
+    for name in names:
         beginning = re.split(r"[_.: ]", name, maxsplit=1)[0]
         if len(beginning) < len(name):
             groups.setdefault("log_odds" if name.startswith("log_odds") else beginning, []).append(name)
     return {beginning: columns for beginning, columns in groups.items() if len(columns) > 1}
 
 
-def _with_beginning(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
+def _with_beginning(candidates: Candidates) -> list[str] | None:
     """The columns whose beginning says that they are scores, or that all have in common."""
+    contents, query, names, _ = candidates
     # Beginnings of names that say that columns are scores of classes, but not which.
     say_scores = ("score", "scores", "class", "pred", "output")
-    groups = _by_beginning(candidates)
-    plain = [name for name in groups if name.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
+    groups = _by_beginning(names)
+    plain = [beginning for beginning in groups if beginning.lower() in (*SAY_PROBABILITIES, *SAY_LOGITS)]
     if query.input is not None and len(plain) > 1:
-        plain = [name for name in plain if _said(name) == stored_kind(query.input)]
-    plain = plain or [name for name in groups if name.lower() in say_scores]
+        plain = [beginning for beginning in plain if _said(beginning) == stored_kind(query.input)]
+    plain = plain or [beginning for beginning in groups if beginning.lower() in say_scores]
     if len(plain) > 1:
         raise _which(contents, [name for beginning in plain for name in groups[beginning]])
     if plain:
         return groups[plain[0]]
-    everything = [columns for columns in groups.values() if len(columns) == len(candidates)]
+    everything = [columns for columns in groups.values() if len(columns) == len(names)]
     return everything[0] if everything else None
 
 
-def _called_by_labels(
-    contents: Contents, query: Query, candidates: Sequence[str], labels: str | None
-) -> list[str] | None:
+def _called_by_labels(candidates: Candidates) -> list[str] | None:
     """The columns whose names the first labels are, with or without a beginning that the columns share.
 
     Else columns called by whole numbers, or all columns if the labels count them.
     """
-    cells = contents.first_cells([*candidates, *([labels] if labels else [])])
-    keys = {label_key(name): name for name in candidates}
+    contents, query, names, labels = candidates
+    cells = contents.first_cells([*names, *([labels] if labels else [])])
+    keys = {label_key(name): name for name in names}
     numbered = {key: name for key, name in keys.items() if isinstance(key, int)}
     given = _first_labels(cells, query, labels)
     truths = {0: "False", 1: "True"}
@@ -427,18 +450,18 @@ def _called_by_labels(
         # If some labels are whole numbers, all columns called by whole numbers are classes.
         named = given | numbered.keys() if given & numbered.keys() else given
         called = [name for key, name in keys.items() if key in named]
-        return _without_strangers(contents, query, candidates, called, cells)
-    with_beginning = [*_by_beginning(candidates).values()] if given else []
+        return _without_strangers(candidates, called, cells)
+    with_beginning = [*_by_beginning(names).values()] if given else []
     fitting = [columns for columns in with_beginning if given <= _spellings(columns)]
     if fitting:
-        return _only(contents, query, fitting)
+        return _only(candidates, fitting)
     if len(numbered) > 1:
         return [*numbered.values()]
     # Labels that count all columns from 0 or 1: no column is left over that could be something else. Labels of two
     # kinds count any two columns, also a score and an age; these have to be named.
-    counted = [{*range(first, first + len(candidates))} for first in (0, 1)]
-    are_all_counted = len(candidates) > 2 and given in counted
-    return list(candidates) if are_all_counted and _are_alike(candidates, cells) else None
+    counted = [{*range(first, first + len(names))} for first in (0, 1)]
+    are_all_counted = len(names) > 2 and given in counted
+    return names if are_all_counted and _are_alike(names, cells) else None
 
 
 def _spellings(columns: Sequence[str]) -> set[LabelKey]:
@@ -467,11 +490,7 @@ def _first_labels(cells: Mapping[str, NDArray[Any]], query: Query, labels: str |
 
 
 def _without_strangers(
-    contents: Contents,
-    query: Query,
-    candidates: Sequence[str],
-    called: list[str],
-    cells: Mapping[str, NDArray[Any]],
+    candidates: Candidates, called: list[str], cells: Mapping[str, NDArray[Any]]
 ) -> list[str] | None:
     """The columns that labels are called by, if no other one could be a class that the first labels do not have.
 
@@ -479,16 +498,16 @@ def _without_strangers(
     the sums of the rows tell, or the caller must.
     """
     are_whole = all(not could_be_scores(name, cells[name]) for name in called)
-    others = [name for name in candidates if name not in called]
+    others = [name for name in candidates.names if name not in called]
     doubtful = [name for name in others if could_be_scores(name, cells[name], are_whole)]
     if not doubtful:
         return called if len(called) > 1 else None
-    if _sum_to_one(called, cells) and query.input in (None, "probabilities"):
+    if _sum_to_one(called, cells) and candidates.query.input in (None, "probabilities"):
         return called
-    everything = [name for name in candidates if name in called or name in doubtful]
-    if _sum_to_one(everything, cells) and query.input in (None, "probabilities"):
+    everything = [name for name in candidates.names if name in called or name in doubtful]
+    if _sum_to_one(everything, cells) and candidates.query.input in (None, "probabilities"):
         return everything
-    raise _without_class(contents, query, candidates) or _which(contents, doubtful)
+    raise _without_class(candidates) or _which(candidates.contents, doubtful)
 
 
 def could_be_scores(name: str, cells: NDArray[Any], also_whole: bool = False) -> bool:
@@ -524,18 +543,35 @@ def _sum_to_one(columns: Sequence[str], cells: Mapping[str, NDArray[Any]]) -> bo
     return bool(len(rows) and (rows >= 0.0).all() and (np.abs(rows.sum(axis=1) - 1.0) <= SUM_TOLERANCE).all())
 
 
-def _that_sum_to_one(contents: Contents, query: Query, candidates: Sequence[str]) -> list[str] | None:
+def _that_sum_to_one(candidates: Candidates) -> list[str] | None:
     """All columns of numbers, if they are probabilities of all classes: in each of the first rows their sum is 1."""
+    contents, query, names, _ = candidates
     if query.input not in (None, "probabilities"):
         return None
-    cells = contents.first_cells(candidates)
-    columns = [name for name in candidates if name in cells and could_be_scores(name, cells[name])]
+    cells = contents.first_cells(names)
+    columns = [name for name in names if name in cells and could_be_scores(name, cells[name])]
     return columns if _sum_to_one(columns, cells) else None
 
 
-def _without_class(contents: Contents, query: Query, candidates: Sequence[str]) -> FormatError | None:
+def _as_many_as_classes(candidates: Candidates) -> list[str] | None:
+    """All columns, if they may hold scores and are three or more, as many as a calibrator has classes."""
+    contents, query, names, _ = candidates
+    if len(names) <= 2 or len(names) != query.n_classes:  # any two columns may be a score and a feature
+        return None
+    cells = contents.first_cells(names)
+    return names if all(name in cells and could_be_scores(name, cells[name]) for name in names) else None
+
+
+def _all_without_rows(candidates: Candidates) -> list[str] | None:
+    """All columns of a table without rows, where nothing can be misread."""
+    names = candidates.names
+    return names if names and not candidates.contents.first_cells(names) else None
+
+
+def _without_class(candidates: Candidates) -> FormatError | None:
     """The error where a calibrator has a class that no column is called by."""
-    known = {label_key(name) for name in candidates}
+    contents, query, names, _ = candidates
+    known = {label_key(name) for name in names}
     missing = [name for name in query.classes or () if label_key(name) not in known]
     if not missing or len(missing) == len(query.classes or ()):
         return None

@@ -141,12 +141,15 @@ class Affine(Step):
         return xp.where(scores == -xp.inf, -xp.inf, transformed)
 
     def of_features(self, z: Array) -> Array:
-        """W z + b; masked classes count for their own score alone."""
+        """W z + b of a diagonal; of a matrix W u + diag(W) (z - u) + b, where u is z with masked classes filled in.
+
+        So a masked class counts for its own score alone.
+        """
         if self.weights.ndim == 1:
             return z * self.weights + self.intercept
-        others = unmasked(namespace(z), z)
+        filled = unmasked(namespace(z), z)
         diagonal = namespace(self.weights).linalg.diagonal(self.weights)
-        return others @ self.weights.T + (z - others) * diagonal + self.intercept
+        return filled @ self.weights.T + (z - filled) * diagonal + self.intercept
 
     def fits(self, n_classes: int) -> bool:
         """Shapes of C on each axis, and a known kind of z."""
@@ -221,8 +224,8 @@ class Mixture(Step):
 def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
     """z: the gaps to the top class divided by T, brought to a common level.
 
-    "logits": the mean of those that are not masked is 0. "tempered": log softmax(logits / T). "log-probabilities":
-    log softmax(logits) / T.
+    "logits": the mean is 0. "tempered": log softmax(logits / T). "log-probabilities": log softmax(logits) / T. Gaps
+    below -`FLOOR` count as -`FLOOR`, those of masked classes as twice that; masked classes take no part in the level.
     """
     gap = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
     is_masked = gap <= -MASKED  # false for NaN, which stays NaN
@@ -235,7 +238,7 @@ def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
 
 
 def unmasked(xp: Any, z: Array) -> Array:
-    """Features z with the mean of the others of the row in place of those of masked classes."""
+    """Features z in which masked classes are filled in: they have the mean of the others of the row."""
     is_masked = z < xp.max(z, axis=-1, keepdims=True) - 1.5 * FLOOR
     return xp.where(is_masked, _mean_of_others(xp, z, is_masked), z)
 

@@ -111,7 +111,10 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
             return np.sqrt(np.square(gap) @ share)
         return np.abs(gap).max(axis=-1)
 
-    return ErrorModel(bins, statistic, power=0.5 if norm == "l2" else 1.0, is_maximum=norm == "max")
+    power = 0.5 if norm == "l2" else 1.0
+    return ErrorModel(
+        bins, statistic, true_error=statistic, error_scale=statistic, power=power, is_maximum=norm == "max"
+    )
 
 
 def classwise_ece(
@@ -241,7 +244,8 @@ def _debiased_model(
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     if norm == "l2":
         return debiased_model(bins)
-    return ErrorModel(bins, partial(_debiased_l1, bins), _norm_model(bins, "l1").statistic)
+    true_error = _norm_model(bins, "l1").true_error
+    return ErrorModel(bins, partial(_debiased_l1, bins), true_error=true_error, error_scale=true_error)
 
 
 def debiased_model(bins: Bins) -> ErrorModel:
@@ -250,7 +254,8 @@ def debiased_model(bins: Bins) -> ErrorModel:
     def statistic(gap: Vector) -> Vector:
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - label_noise(bins, gap)) @ bins.share, 0.0)))
 
-    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic, power=0.5)
+    true_error = _norm_model(bins, "l2").true_error
+    return ErrorModel(bins, statistic, true_error=true_error, error_scale=true_error, power=0.5)
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:

@@ -272,10 +272,10 @@ def _curve_model(norm: Callable[[Vector, Vector], Any], rows: Predictions) -> Er
         step = (rates - curve_rates) @ _to_coefficients(design, cells.share, variance).T
         return norm(np.abs(p - sigmoid(log_odds + step @ design.T)), cells.share)
 
-    def population(gap: Vector) -> Any:
+    def true_error(gap: Vector) -> Any:
         return norm(np.abs(gap), cells.share)
 
-    return ErrorModel(cells, statistic, population, seen=p - fitted_rates)
+    return ErrorModel(cells, statistic, true_error=true_error, error_scale=true_error, seen=p - fitted_rates)
 
 
 def _curve_through(design: Matrix, share: Vector, rates: Vector, start: Vector) -> Vector:

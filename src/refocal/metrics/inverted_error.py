@@ -27,35 +27,39 @@ from refocal.rows import Predictions
 
 
 class ErrorModel(NamedTuple):
-    """A calibration error as a function of the gaps between confidence and accuracy in cells of similar rows."""
+    """A calibration error as a function of the gaps between confidence and accuracy in cells of similar rows.
+
+    Most errors are one function of the gaps of a sample and of the true ones. Others are measured without the bias of
+    the noise, or by a curve or a bandwidth that depends on the sample.
+    """
 
     cells: Bins
     statistic: Callable[[Vector], Any]
     """What is measured: gaps of (draws, cells) ↦ one number for each draw."""
-    population: Callable[[Vector], Any] | None = None
-    """The true error of a model with these gaps, where it is not `statistic`."""
+    true_error: Callable[[Vector], Any]
+    """The error of a model with these true gaps, (cells,)."""
+    error_scale: Callable[[Vector], Any]
+    """The error that noise beyond that of outcomes is in proportion to, of gaps (cells,)."""
     observed: float | None = None
     """The measured value, where it is not the statistic of the cells."""
     seen: Vector | None = None
-    """The gaps of the cells, smoothed, where those of the confidence do not show where the model is off."""
+    """The gaps of the cells, smoothed, where those of bins by confidence do not show where the model is off."""
     by_confidence: bool = True
     """Whether each row is in one cell, with rows of similar confidence; noise of clusters is computed only then."""
     total_variance: float | None = None
     """The variance of the error to the first order, where rows have a part in several cells."""
-    further_scale: Callable[[Vector], Any] | None = None
-    """The error that noise beyond that of outcomes is in proportion to, where it is not the true error."""
     power: float = 1.0
     """The error is (Σ share · |gap|^k)^power for some k: how much the shares of the cells move it."""
     is_maximum: bool = False
     """Whether the error is the largest gap, which smoothing makes smaller than it was seen."""
 
-    def true_error(self, gap: Vector) -> Any:
-        """The error of a model with these true gaps."""
-        return (self.population or self.statistic)(gap)
+    def observed_error(self) -> float:
+        """The measured value."""
+        return float(self.statistic(self.cells.gap / self.cells.weight)) if self.observed is None else self.observed
 
-    def error_scale(self, gap: Vector) -> Any:
-        """The error that noise beyond that of outcomes is in proportion to."""
-        return (self.further_scale or self.true_error)(gap)
+    def smoothed_gaps(self, shape: Bins) -> Vector:
+        """The gaps of the cells, or else those of the bins of `shape`, smoothed."""
+        return _smoothed_gaps(shape, self.cells) if self.seen is None else self.seen
 
     def slopes(self, gap: Vector) -> tuple[Vector, Vector]:
         """How a row moves the error at some gaps: the slope κ and the rest of its influence in each cell.
@@ -121,7 +125,7 @@ class ErrorModel(NamedTuple):
         weight = np.bincount(pair, rows.weights).astype(np.float64)
         residual = np.bincount(pair, rows.weights * (p - happened)).astype(np.float64)
         _, rest = self.slopes(self.gaps_beyond_noise(shape))
-        of_gap = self._deviations(residual, weight, cell, n_units, _smoothed_gaps(shape, cells))
+        of_gap = self._deviations(residual, weight, cell, n_units, self.smoothed_gaps(shape))
         of_rest = math.sqrt(n_units / max(n_units - 1, 1)) * weight * rest[cell] / cells.weight.sum()
         places = (np.tile(unit, 2), np.concatenate([cell, np.full(len(pairs), n_cells)]))
         sums = csr_array((np.concatenate([of_gap, of_rest]), places), shape=(n_units, n_cells + 1))
@@ -203,11 +207,9 @@ class InvertedError:
         """
         cells = self.model.cells
         confidence = cells.p
-        seen = _smoothed_gaps(self.shape, cells) if self.model.seen is None else self.model.seen
+        seen = self.model.smoothed_gaps(self.shape)
         simulation = self._simulation(seen, level)
-        observed = self.model.observed
-        if observed is None:
-            observed = float(self.model.statistic(cells.gap / cells.weight))
+        observed = self.model.observed_error()
         low = simulation.true_error_at(seen, 0.5 + level / 2.0, observed)
         # A value so low that even calibrated models rarely have it would reject every model, and the upper end would be
         # 0. It says no more than the value that half of them exceed does.

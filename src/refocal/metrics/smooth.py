@@ -230,7 +230,11 @@ def _cells_of(rows: Predictions) -> Bins:
 
 def _ks_model(rows: Predictions) -> ErrorModel:
     cells = _cells_of(rows)
-    return ErrorModel(cells, lambda gap: np.abs(np.cumsum(gap * cells.share, axis=-1)).max(axis=-1))
+
+    def error(gap: Vector) -> Any:
+        return np.abs(np.cumsum(gap * cells.share, axis=-1)).max(axis=-1)
+
+    return ErrorModel(cells, error, true_error=error, error_scale=error)
 
 
 def _smooth_model(rows: Predictions, *, bandwidth: float | None = None) -> ErrorModel:
@@ -240,13 +244,13 @@ def _smooth_model(rows: Predictions, *, bandwidth: float | None = None) -> Error
     width = max(value, 1.0 / _CELLS) if bandwidth is None else bandwidth
     smoothed = cells.share[:, None] * _kernel(cells.p, width)
 
-    def population(gap: Vector) -> float:
+    def true_error(gap: Vector) -> float:
         return smooth_error(cells.p, cells.p - gap, cells.share, bandwidth=bandwidth)
 
     def at_width(gap: Vector) -> Any:
         return np.abs(gap @ smoothed).mean(axis=-1)
 
-    return ErrorModel(cells, at_width, population, value, further_scale=at_width)
+    return ErrorModel(cells, at_width, true_error=true_error, error_scale=at_width, observed=value)
 
 
 def _kernel(confidence: Vector, width: float) -> Vector:

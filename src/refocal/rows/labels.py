@@ -518,7 +518,7 @@ def _fractions_or_times(names: Sequence[Any], label_map: LabelMap, distinct: Col
 def typed_classes(
     names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap, distinct: Collection[Any]
 ) -> NDArray[Any] | None:
-    """The classes in the type of the labels where that is not the usual one; see `unless_usual`.
+    """The classes in the type of the labels, or None where they are the usual ones: see `unless_usual`.
 
     `names` are those of the columns, where labels or the positive one may have given them to columns without names.
     """
@@ -530,16 +530,22 @@ def typed_classes(
 def unless_usual(
     classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap
 ) -> NDArray[Any] | None:
-    """The classes, or None where the names or the numbers of the columns tell them.
+    """The classes as `Predictions.given_classes` has them: None where they are the usual ones.
 
-    They do if the classes are words or the usual column numbers, and if labels count columns that have names.
+    The usual ones are the names of the columns or, without names, their numbers from 0 on.
     """
-    if rule.names is not None and label_map.columns is None:
-        return None
+    return None if _are_usual(classes, names, rule, label_map) else classes
+
+
+def _are_usual(classes: NDArray[Any], names: Sequence[Any] | None, rule: LabelRule, label_map: LabelMap) -> bool:
+    """Whether the names or the numbers of the columns tell the classes."""
+    if rule.names is not None and label_map.columns is None:  # labels count columns that have names
+        return True
     if names is None:
-        return None if classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(rule.n_classes)) else classes
+        return classes.dtype.kind in "iu" and np.array_equal(classes, np.arange(rule.n_classes))
+    # Names that are numbers or truths may be classes of another type than text.
     are_numbers = all(isinstance(number, int) for number in number_keys(names))
-    return classes if are_numbers or classes.dtype.kind != "U" else None
+    return not are_numbers and classes.dtype.kind == "U"
 
 
 def used_categories(

@@ -91,35 +91,45 @@ class RowReader:
     """The names of the columns, in the order in which rows are read; labels may be these names."""
     whole_names: tuple[str, ...] = ()
     """The names with the beginning that they share; labels may be these as well."""
+
+    # What a caller states.
     first_label: int | None = None
+    """The label of the first column, where labels count the columns."""
     positive_label: Any = None
+    """The label of the positive class of two; None: that of the second column."""
     ignore_index: tuple[int, ...] = ()
     """Labels that mark rows without one, which are left out."""
-    sorts: bool = False
-    """Whether labels name columns without names in sorted order, as in scikit-learn."""
     skip_bad_rows: bool = False
+    """Whether bad rows are left out and counted; otherwise they are errors."""
     renormalise: bool = False
     """Whether rows of rounded probabilities are divided by their sums."""
+    clusters: str | None = None
+    """The column among those of groups that has the clusters of the rows."""
+    clusters_are_groups: bool = False
+    """Whether that column has groups to measure separately as well."""
     function: str = "fit"
+    """The function that was called, for error messages."""
+
+    # What opening the rows shows: their file, their first block, or all labels in memory.
+    source: Origin = field(default_factory=Origin)
+    columns: tuple[Any, ...] | None = None
+    """The names of the columns as the first block, a data frame, has them."""
+    group_columns: tuple[str, ...] | None = None
+    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
+    has_one_number: bool = False
+    """Whether each row is one number, about the second of two classes."""
+    sorts: bool = False
+    """Whether labels name columns without names in sorted order, as in scikit-learn."""
+    types_classes: bool = False
+    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
+
+    # What `with_labels`, which knows the labels of all rows, and the methods that change the order of columns settle.
     order: Indices | None = None
     """The positions of the columns in the raw rows, where they are read in another order."""
     label_map: LabelMap | None = None
     """How labels of all rows are read, as column numbers of the raw rows; None: each block decides for itself."""
     classes: tuple[Any, ...] | None = None
     """The class of each column in the type of the labels, where labels named columns without names."""
-    types_classes: bool = False
-    """Whether labels are text or truths, as which they come back where columns have no names; in files they do not."""
-    source: Origin = field(default_factory=Origin)
-    columns: tuple[Any, ...] | None = None
-    """The names of the columns as the first block, a data frame, has them."""
-    clusters: str | None = None
-    """The column among those of groups that has the clusters of the rows."""
-    clusters_are_groups: bool = False
-    """Whether that column has groups to measure separately as well."""
-    has_one_number: bool = False
-    """Whether each row is one number, about the second of two classes."""
-    group_columns: tuple[str, ...] | None = None
-    """The columns of groups of the first block, which all have; None where those of all blocks are known to agree."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -174,21 +184,21 @@ class RowReader:
             classes = self.whole_names if self.types_classes else self.classes
             return replace(self, label_map=by_whole_name, classes=classes)
         if rule.names_by_labels(labels):
-            classes = sorted_classes(labels, rule).tolist()
-            return replace(self, label_map=LabelMap.of_names(classes), classes=tuple(classes))
+            names = sorted_classes(labels, rule).tolist()
+            return replace(self, label_map=LabelMap.of_names(names), classes=tuple(names))
         if rule.names is None and not rule.sorts:  # a label that is no column number is an error of its row
             label_map = rule.by_number()
             labels = [label for label in labels if label_map.column(label) >= 0]
         else:
             label_map = rule.decide(labels)
-        typed = self._typed(rule.names, label_map, labels, self.order)
-        return replace(self, label_map=label_map, classes=typed or self.classes)
+        classes = self._given_classes(rule.names, label_map, labels, self.order)
+        return replace(self, label_map=label_map, classes=classes or self.classes)
 
     def _with_positive(self, labels: Collection[Any], has_one_column: bool) -> Self:
         """The reader of two classes whose columns are swapped where the positive label is that of the first."""
         label_map, names, swaps = order_with_positive(self.positive_label, self.rule, labels, has_one_column)
         order = np.array([1, 0]) if swaps and not has_one_column else None
-        classes = self._typed(names, label_map, labels, order)
+        classes = self._given_classes(names, label_map, labels, order)
         if names is not None and order is not None:
             names = (names[1], names[0])
         if has_one_column:
@@ -231,10 +241,10 @@ class RowReader:
         got = f"labels from {lowest} to {self.n_classes}"
         raise LabelError("y", self.function, expected=expected, got=got, remedy=Remedy.FIRST_LABEL)
 
-    def _typed(
+    def _given_classes(
         self, names: Sequence[Any] | None, label_map: LabelMap, labels: Collection[Any], order: Indices | None
     ) -> tuple[Any, ...] | None:
-        """The classes in the type of the labels, in the order in which rows are read; None where it is the usual one.
+        """The classes in the type of the labels, in the order in which rows are read; None for the usual ones.
 
         Both `names` and `label_map` are of the columns as the raw rows have them.
         """
@@ -243,8 +253,8 @@ class RowReader:
         classes = typed_classes(names, self.rule, label_map, labels)
         if classes is None:
             return None
-        named = tuple((classes if order is None else classes[order]).tolist())
-        return named if self.types_classes else numbers_of_text(named)
+        ordered = tuple((classes if order is None else classes[order]).tolist())
+        return ordered if self.types_classes else numbers_of_text(ordered)
 
     def of_classes(self, classes: Sequence[Any] | None) -> Self:
         """The reader that names the columns by the classes of a calibrator, unless the rows have names of their own.

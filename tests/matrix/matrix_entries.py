@@ -399,7 +399,8 @@ def run_multilabel(carried, folder):
     case = carried.case
     targets = multilabel_targets(len(rows_of(case).labels), case.n_classes)
     fitted = MultiLabelCalibration(method="ts").fit(carried.X, targets)
-    return {name: plain(getattr(fitted, name)(carried.X)) for name in PREDICT}
+    predicted = {name: plain(getattr(fitted, name)(carried.X)) for name in PREDICT}
+    return predicted | {"score": fitted.score(carried.X, targets)}
 
 
 def multilabel_targets(n_rows, n_labels):
@@ -412,7 +413,10 @@ def want_multilabel(reference):
     fitted = MultiLabelCalibration(method="ts").fit(logits, targets)
     p = fitted.predict_proba(logits)
     with np.errstate(divide="ignore"):
-        return {"predict_proba": p, "predict_log_proba": np.log(p), "predict": (p > 0.5).astype(int)}
+        log_p = np.log(p)
+    applies = (p > 0.5).astype(int)
+    score = (applies == targets).all(axis=1).mean()
+    return {"predict_proba": p, "predict_log_proba": log_p, "predict": applies, "score": score}
 
 
 # Rows with labels: predictions, blocks, metrics, decisions, monitors.

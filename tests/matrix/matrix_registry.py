@@ -25,7 +25,7 @@ CALLED = {
     "fit_ts": methods_of("Calibrator", "fit", "dataset"),
     "predict": methods_of("Calibrator", *PREDICT),
     "fit_group": methods_of("GroupCalibration", "fit", *PREDICT),
-    "fit_multilabel": methods_of("MultiLabelCalibration", "fit", *PREDICT),
+    "fit_multilabel": methods_of("MultiLabelCalibration", "fit", "score", *PREDICT),
     "layer": ("refocal.nn.CalibrationLayer.forward",),
     "rows": (f"{ROWS}.from_logits", f"{ROWS}.from_probabilities", f"{ROWS}.from_log_odds"),
     "evaluate": ("refocal.evaluate.evaluate",),

@@ -372,7 +372,7 @@ def test_the_sentence_about_the_threshold_names_the_class(tmp_path, monkeypatch,
     for options, name in (
         ([], "Class 1"),
         (["--positive-label", "2"], "Class 2"),
-        (["--positive-label", "ill"], "Ill"),
+        (["--positive-label", "ill"], "ill"),  # a name stays as it is written
     ):
         assert run(["decide", "new.csv", *options, *costs]) == 0
         assert f"{name} is decided above a probability of 0.5." in capsys.readouterr().out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -236,3 +238,12 @@ def test_rows_with_labels_that_all_have_weight_0_are_refused_by_their_weights():
         TemperatureScaling().fit(logits, labels, weight, ignore_index=-100)
     with pytest.raises(LabelError, match=r"'y' of .*fit must be of at least one row that 'ignore_index'"):
         TemperatureScaling().fit(logits, np.full(20, -100), ignore_index=-100)
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_questions_are_the_rows_of_a_data_frame(library):
+    scores = np.random.default_rng(0).normal(size=(4, 3))
+    frame = library({name: scores[:, i] for i, name in enumerate("ABC")})
+    rows = multiple_choice(frame, [0, 2, 1, 2])
+    np.testing.assert_array_equal(rows.values, scores)
+    assert rows.labels.tolist() == [0, 2, 1, 2]

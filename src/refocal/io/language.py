@@ -25,6 +25,7 @@ from refocal.io.answers import response_tokens
 from refocal.io.tables import JsonTable
 from refocal.maps import Chain, Temperature
 from refocal.rows import Predictions
+from refocal.rows.scores import as_scores, column_names
 
 LineT = TypeVar("LineT")
 
@@ -263,6 +264,8 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     >>> rows, np.exp(rows.values[0]).round(2)
     (Predictions(2 rows, 4 classes, logits, float64), array([0.3 , 0.74, 0.  , 0.  ]))
     """
+    if column_names(scores) is not None:  # a data frame gives its columns one by one, and not its rows
+        scores = as_array(as_scores(scores), "scores", "multiple_choice")
     questions = [_numbers_of(row, "scores", "multiple_choice") for row in scores]
     counts = [len(row) for row in questions]
     if min(counts, default=0) < 2:

@@ -713,3 +713,19 @@ def test_a_series_called_by_a_number_says_nothing_about_classes_0_and_1():
     p = pd.DataFrame([0.2, 0.9, 0.4])[0]
     assert metrics.mean_bias([0, 1, 0], p) == pytest.approx(p.mean() - 1 / 3)
     assert metrics.mean_bias([0, 1, 0], p.rename("0"), classes=["0", "1"]) == pytest.approx(p.mean() - 1 / 3)
+
+
+def test_rows_of_different_lengths_are_named_by_their_argument():
+    X = [[0.3, 0.7, 0.1], [0.6, 0.4, 0.2], [0.1, 0.2, 0.9], [0.5, 0.1, 0.3]]
+    y = [0, 1, 2, 0]
+    ragged = [[0], [1, 2], [0], [1]]
+    fitted = TemperatureScaling().fit(X, y)
+    for argument, refused in (
+        ("X", lambda: TemperatureScaling().fit([*X[:3], [0.5]], y)),
+        ("X", lambda: TemperatureScaling().fit([*X[:3], 0.5], y)),
+        ("y", lambda: TemperatureScaling().fit(X, ragged)),
+        ("y", lambda: fitted.score(X, ragged)),
+        ("y_true", lambda: metrics.accuracy(ragged, X)),
+    ):
+        with pytest.raises(ShapeError, match=f"'{argument}' of .* rows of equal length. Got rows of different lengths"):
+            refused()

@@ -53,14 +53,24 @@ def check_several_classes(rows: Predictions, function: str) -> None:
         raise LabelError("y", function, expected="of at least two classes", got=got)
 
 
+def _shape(values: Any) -> tuple[int, ...]:
+    """The shape of a list or an array; () for rows of different lengths, which the gate refuses."""
+    if not isinstance(values, list):
+        return getattr(values, "shape", ())
+    try:
+        return np.shape(values)
+    except ValueError:
+        return ()
+
+
 def without_column_axis(labels: Any, scores: Any, kind: str) -> Any:
     """Labels (N, 1) of scores (N, C), or of one number for each row, (N,), as (N,), with scikit-learn's warning.
 
     Log-odds have the shape of their labels: those of shape (N, 1) have labels of this shape. A DataFrame of Dask is
     read with the scores, a few rows at a time.
     """
-    shape: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else getattr(labels, "shape", ())
-    of_scores = np.shape(scores) if isinstance(scores, list) else getattr(scores, "shape", ())
+    shape = _shape(labels)
+    of_scores = _shape(scores)
     is_column = len(shape) == 2 and shape[1] == 1
     is_like_scores = kind == "log-odds" and tuple(shape) == tuple(of_scores)
     is_read_later = hasattr(labels, "to_dask_array")

@@ -65,8 +65,9 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
     else:
         try:
             labels = np.asarray(values)
-        except ValueError as error:  # rows of different lengths
-            raise ShapeError(argument, function, expected="an array", got=str(error)) from error
+        except ValueError as error:
+            got = "rows of different lengths" if "inhomogeneous" in str(error) else str(error)
+            raise ShapeError(argument, function, expected="an array with rows of equal length", got=got) from error
     if not isinstance(labels, np.ndarray):
         return RawLabels(labels, categories)
     if labels.dtype.kind == "S":

@@ -200,7 +200,7 @@ def check_number(value: Any, argument: str, function: str, *, also: str = "", **
 
 def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:
     """One of a few words."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         words = ", ".join(repr(option) for option in options)
         close = difflib.get_close_matches(value, options, n=1) if isinstance(value, str) else []
         meant = f" (did you mean {close[0]!r}?)" if close else ""

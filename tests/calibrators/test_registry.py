@@ -412,3 +412,25 @@ def test_objectives_are_functions_and_records():
     fitted = TemperatureScaling(objective=overconfidence).fit(rows)
     p = fitted.predict_proba(rows.values)
     assert abs(np.mean(p.max(axis=1) - (p.argmax(axis=1) == rows.labels))) < 0.01
+
+
+@pytest.mark.parametrize("word", [np.array(["a", "b"]), ["ts", "ps"], ("ts",), None, torch.ones(2)], ids=repr)
+def test_what_is_no_word_is_refused_where_one_is_expected(word):
+    logits = np.random.default_rng(0).normal(size=(30, 3))
+    labels = np.arange(30) % 3
+    for argument, refused in (
+        ("input", lambda: TemperatureScaling(input=word).fit(logits, labels)),
+        ("strategy", lambda: refocal.HistogramBinning(strategy=word).fit(logits, labels)),
+        ("search", lambda: refocal.FocalTemperatureScaling(search=word).fit(logits, labels)),
+        ("method", lambda: refocal.MultiLabelCalibration(method=word).fit(logits, logits > 0)),
+        ("method", lambda: refocal.GroupCalibration(method=word).fit(logits, labels)),
+        ("method", lambda: registry.make(word)),
+    ):
+        with pytest.raises(ParameterError, match=rf"^The '{argument}' of \w+ must be one of '"):
+            refused()
+
+
+def test_an_array_is_no_flag():
+    logits = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(ParameterError, match=r"must be True or False\. Got array"):
+        refocal.AutoCalibration(order_preserving=np.array([True, False])).fit(logits, np.arange(30) % 3)

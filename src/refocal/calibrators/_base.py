@@ -29,7 +29,7 @@ from refocal._arrays import (
 )
 from refocal._groups import Groups
 from refocal._limits import large_file
-from refocal._validation import FINITE_LABELS, check_out, check_weight, is_same_memory
+from refocal._validation import FINITE_LABELS, INPUTS, check_option, check_out, check_weight, is_same_memory
 from refocal.calibrators._arguments import (
     check_several_classes,
     classes_last,
@@ -213,6 +213,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         function = f"{type(self).__name__}.fit"
         if ignore_index is not None and isinstance(X, (Dataset, Predictions)):
             raise ParameterError("ignore_index", function, expected="given where the rows are opened", got="it here")
+        check_option(self.input, INPUTS, "input", type(self).__name__)
         if isinstance(X, Dataset):
             refuse_beside(
                 "X is a Dataset, which has its own", function, y=y, sample_weight=sample_weight, groups=groups

@@ -30,7 +30,7 @@ class _FocalFamily(HasFocalPoint, Calibrator):
     """
 
     objective: Any = "auto"
-    search: str = "auto"
+    search: str = setting.option("auto", "newton", "grid", "line")
     nll_tolerance: float | None = None
     class_weight: Any = None
     input: str = "logits"

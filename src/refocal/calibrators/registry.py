@@ -197,9 +197,10 @@ def make(name: str, **options: Any) -> Calibrator:
     >>> make("sigmoid")
     LogisticCalibration()
     """
-    name = OTHER_NAMES.get(name, name)
-    if name not in METHODS:
-        load_plugins()
+    if isinstance(name, str):
+        name = OTHER_NAMES.get(name, name)
+        if name not in METHODS:
+            load_plugins()
     check_option(name, tuple(METHODS), "method", "make")
     calibrator = METHODS[name].kind(**METHODS[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
@@ -213,7 +214,7 @@ def make(name: str, **options: Any) -> Calibrator:
 
 def named(name: str, argument: str, function: str) -> Calibrator:
     """A new calibrator of probabilities, by a name that was given as an argument of a function."""
-    if name not in METHODS:
+    if isinstance(name, str) and name not in METHODS:
         load_plugins()
     check_option(name, (*NAMED, *OTHER_NAMES), argument, function)
     return make(name)

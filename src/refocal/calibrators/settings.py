@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from refocal._validation import check_integer, check_number, check_option
 from refocal.errors import ParameterError
 from refocal.maps.chain import Step
@@ -22,7 +24,7 @@ def flag(default: bool) -> Any:
     """True or False: a word, such as "no", would count as true."""
 
     def check(value: Any, argument: str, function: str) -> None:
-        if value not in (True, False):
+        if np.ndim(value) > 0 or value not in (True, False):
             raise ParameterError(argument, function, expected="True or False", got=repr(value))
 
     return _field(default, check)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import os
 from typing import Any
 
 import array_api_compat
@@ -205,6 +206,13 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
         close = difflib.get_close_matches(value, options, n=1) if isinstance(value, str) else []
         meant = f" (did you mean {close[0]!r}?)" if close else ""
         raise ParameterError(argument, function, expected=f"one of {words}", got=f"{value!r}{meant}")
+
+
+def check_path(path: Any, argument: str, function: str) -> str:
+    """The path of a file, as text."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ParameterError(argument, function, expected="a path", got=f"{path!r:.80}")
+    return os.fspath(path)
 
 
 def check_out(out: Any, values: Any, function: str) -> None:

@@ -20,13 +20,13 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 from sklearn.base import clone
 
-from refocal import FocalTemperatureScaling, PredictionSets, TemperatureScaling
+from refocal import FocalTemperatureScaling, PredictionSets, TemperatureScaling, load
 from refocal._groups import as_groups
 from refocal._validation import SUM_TOLERANCE
 from refocal.cli.run import run
 from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, MissingExtraError, ParameterError
-from refocal.io import Predictions, apply, blocks, open_rows, read, read_values
+from refocal.io import Predictions, apply, blocks, open_rows, read, read_lm_eval, read_token_log_p, read_values
 
 pytestmark = pytest.mark.core
 
@@ -731,3 +731,11 @@ def test_one_column_is_refused_in_blocks_too(tmp_path, ending):
         options["labels"] = str(tmp_path / "labels.npy")
     with pytest.raises(FormatError, match="must have two or more columns, one per class, or one number per row"):
         open_rows(path, skip_bad_rows=True, **options)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, np.ones(3), b"rows.csv"], ids=repr)
+def test_what_is_no_path_is_refused(wrong):
+    fitted = TemperatureScaling().fit([[1.0, 0.0], [0.0, 2.0], [0.5, 0.0]], [0, 1, 1])
+    for function in (load, read, open_rows, read_values, read_lm_eval, read_token_log_p, fitted.save):
+        with pytest.raises(ParameterError, match=r"^The 'path' of [\w.]+ must be a path\. Got "):
+            function(wrong)

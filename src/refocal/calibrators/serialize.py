@@ -21,7 +21,7 @@ from refocal._arrays import to_numpy
 from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
 from refocal._plugins import load_plugins
-from refocal._validation import INPUTS, check_option
+from refocal._validation import INPUTS, check_option, check_path
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.fitted import Fitted, focal_point
 from refocal.calibrators.registry import is_ours, kinds
@@ -43,6 +43,7 @@ NO_LIMIT = "inf"
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to a JSON file, whole or not at all."""
+    check_path(path, "path", f"{type(calibrator).__name__}.save")
     try:
         data = to_dict(calibrator)
         text = json.dumps(data, allow_nan=False)
@@ -96,6 +97,7 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
     ...     load(f"{folder}/c.json").temperature_ == fitted.temperature_
     True
     """
+    check_path(path, "path", "load")
     for kind in classes:
         if not (inspect.isclass(kind) and issubclass(kind, Calibrator)):
             expected = "classes with the base refocal.calibrators.Calibrator"

@@ -16,6 +16,7 @@ from refocal._validation import (
     check_integer,
     check_label_range,
     check_option,
+    check_path,
     check_shape,
     whole_numbers,
 )
@@ -351,7 +352,7 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
         return row.get("filter", ""), scores, _target(row, len(scores))
 
     expected = "log-likelihoods of options under 'resps' and the right one, its number or its text, as 'target'"
-    questions = _read_lines(path, sample, expected)
+    questions = _read_lines(path, sample, expected, "read_lm_eval")
     first = [(scores, target) for used, scores, target in questions if used == questions[0][0]]
     return multiple_choice([scores for scores, _ in first], _right_options([target for _, target in first], path))
 
@@ -415,13 +416,16 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
         log_p = [token["logprob"] for token in response_tokens(row)]
         return np.array([value for value in log_p if value is not None], dtype=np.float64)
 
-    return _read_lines(path, tokens, "'choices' or 'output' with 'logprobs'; ask the server for them")
+    expected = "'choices' or 'output' with 'logprobs'; ask the server for them"
+    return _read_lines(path, tokens, expected, "read_token_log_p")
 
 
-def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], LineT], expected: str) -> list[LineT]:
+def _read_lines(
+    path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], LineT], expected: str, function: str
+) -> list[LineT]:
     """The results of a function for each line, which is a JSON object."""
     items = []
-    for i, row in enumerate(JsonTable(os.fspath(path)).rows()):
+    for i, row in enumerate(JsonTable(check_path(path, "path", function)).rows()):
         try:
             items.append(extract(row))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

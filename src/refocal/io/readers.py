@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._groups import names_of_column
+from refocal._validation import check_path
 from refocal.engine.blocked import BlockedDataset
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
@@ -268,7 +269,7 @@ def open_rows(
 
 def read_source(path: str | os.PathLike[str], query: Query) -> tuple[RawRows, RowReader]:
     """All raw rows of a file or a data set, and how they are understood."""
-    place = os.fspath(path)
+    place = check_path(path, "path", query.function)
     opened = open_source(place, query)
     raw = _gathered(opened.tables) if opened.raw is None else opened.raw
     n_classes = opened.columns.n_classes
@@ -309,7 +310,7 @@ def open_parts(
     path: str | os.PathLike[str], query: Query, *, several_labels: bool = False
 ) -> tuple[Sequence[Part], RowReader]:
     """The parts of a data set, and how their rows are understood; `several_labels`: one for each column."""
-    place = os.fspath(path)
+    place = check_path(path, "path", query.function)
     opened = open_source(place, query)
     if opened.raw is None:
         n_classes = opened.columns.n_classes

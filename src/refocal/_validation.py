@@ -11,6 +11,7 @@ import difflib
 import math
 import operator
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import array_api_compat
@@ -206,6 +207,13 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
         close = difflib.get_close_matches(value, options, n=1) if isinstance(value, str) else []
         meant = f" (did you mean {close[0]!r}?)" if close else ""
         raise ParameterError(argument, function, expected=f"one of {words}", got=f"{value!r}{meant}")
+
+
+def check_iterable(values: Any, argument: str, function: str, expected: str) -> None:
+    """What is read item by item: no text, no mapping and no single number."""
+    has_items = isinstance(values, Iterable) or hasattr(values, "__getitem__")  # as the data sets of torch have
+    if not has_items or isinstance(values, (str, bytes, Mapping)) or getattr(values, "ndim", 1) == 0:
+        raise DataError(argument, function, expected=expected, got=f"{values!r:.80}")
 
 
 def check_path(path: Any, argument: str, function: str) -> str:

@@ -10,8 +10,17 @@ import torch
 from scipy.special import log_softmax, softmax
 
 from refocal import FocalTemperatureScaling, LogisticCalibration, TemperatureScaling
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
-from refocal.io import answer_confidence, generated_log_p, multiple_choice, read_lm_eval, read_token_log_p
+from refocal.errors import DataError, FormatError, InputError, LabelError, ShapeError
+from refocal.io import (
+    answer_confidence,
+    blocks,
+    generated_log_p,
+    multiple_choice,
+    option_log_p,
+    read_lm_eval,
+    read_token_log_p,
+    stated_confidence,
+)
 from refocal.metrics import expected_calibration_error, log_loss
 
 pytestmark = pytest.mark.core
@@ -164,3 +173,33 @@ def test_masked_tokens_are_refused():
 def test_scores_of_options_are_numbers_for_each_question(wrong):
     with pytest.raises((DataError, ShapeError), match="'scores' of multiple_choice must be"):
         multiple_choice(wrong, [0] * len(wrong))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "abc", np.array(0.5), {"A": -0.1}], ids=repr)
+def test_what_is_no_list_is_refused_by_what_reads_one(wrong):
+    for argument, refused in (
+        ("scores", lambda: multiple_choice(wrong, [0, 1])),
+        ("token_log_p", lambda: answer_confidence(wrong)),
+        ("scores", lambda: generated_log_p(wrong, np.ones((1, 3)))),
+        ("answers", lambda: option_log_p(wrong, "AB")),
+        ("answers", lambda: stated_confidence(wrong)),
+        ("pairs", lambda: blocks(wrong)),
+    ):
+        with pytest.raises(DataError, match=f"^The '{argument}' of "):
+            refused()
+
+
+def test_options_and_pairs_that_are_none_are_refused():
+    for wrong in (None, 3):
+        with pytest.raises(InputError, match="'options' of option_log_p must be two or more different names"):
+            option_log_p([{"A": -0.1}], wrong)
+    with pytest.raises(DataError, match=r"'pairs' of blocks must be pairs .* Got a float64 in place of a pair"):
+        blocks(np.ones(3))
+
+
+def test_blocks_may_be_a_data_set_of_torch():
+    logits = torch.tensor(RNG.normal(size=(5, 40, 3)))
+    labels = torch.tensor(RNG.integers(0, 3, (5, 40)))
+    fitted = TemperatureScaling().fit(blocks(torch.utils.data.TensorDataset(logits, labels)))
+    wanted = TemperatureScaling().fit(logits.reshape(-1, 3), labels.reshape(-1))
+    assert fitted.temperature_ == pytest.approx(wanted.temperature_)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer, check_number
+from refocal._validation import check_integer, check_iterable, check_number
 from refocal.errors import DataError, InputWarning, ParameterError, warn
 
 # What words of probability mean to readers: round numbers near the medians of published surveys of such words. A
@@ -86,6 +86,9 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
            [0.03 , 0.015, 0.905, 0.05 ]])
     """
     name = "option_log_p"
+    check_iterable(answers, "answers", name, "a list of answers; of one answer a list of one")
+    if not isinstance(options, Iterable):
+        raise ParameterError("options", name, expected="two or more different names", got=repr(options))
     wanted = [_key(option) if isinstance(option, str) else option for option in options]
     place = check_integer(token, "token", name, least=0)
     if len(wanted) < 2 or len({*wanted}) < len(wanted) or not all(isinstance(option, str) for option in wanted):
@@ -185,9 +188,9 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
     """
     if scale is not None:
         check_number(scale, "scale", "stated_confidence", above=0.0)
-    is_one = isinstance(answers, (str, bytes, Mapping)) or not isinstance(answers, Iterable)
-    if is_one or len(getattr(answers, "shape", (1,))) != 1:
-        expected = "a list of answers, texts or numbers; of one answer a list of one"
+    expected = "a list of answers, texts or numbers; of one answer a list of one"
+    check_iterable(answers, "answers", "stated_confidence", expected)
+    if len(getattr(answers, "shape", (1,))) != 1:
         raise DataError("answers", "stated_confidence", expected=expected, got=f"{answers!r:.80}")
     texts = []
     stated: list[tuple[float, float | None]] = []

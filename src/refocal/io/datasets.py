@@ -17,6 +17,7 @@ import numpy as np
 from refocal._arrays import is_dask, to_numpy
 from refocal._clusters import UNNAMED
 from refocal._groups import columns_of_groups, exact
+from refocal._validation import check_iterable
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.errors import ClusterError, DataError, LabelError, ParameterError, ShapeError, need
@@ -33,6 +34,7 @@ from refocal.rows.scores import column_names
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
 CONNECT_SECONDS = 10.0
+_PAIRS = "pairs of logits and labels, with weights or without"
 
 
 def blocks(
@@ -68,13 +70,15 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
+    check_iterable(pairs, "pairs", "blocks", _PAIRS)
     scores = None
     labels = None
     groups = None
     for pair in pairs:
         if isinstance(pair, Predictions):
-            expected = "pairs of logits and labels, with weights or without"
-            raise DataError("pairs", "blocks", expected=expected, got="Predictions, which fits take as they are")
+            raise DataError("pairs", "blocks", expected=_PAIRS, got="Predictions, which fits take as they are")
+        if not isinstance(pair, Sequence):
+            raise DataError("pairs", "blocks", expected=_PAIRS, got=f"a {type(pair).__name__} in place of a pair")
         if n_columns(np.shape(pair[0])) is not None:
             scores = pair[0]
             labels = pair[1]

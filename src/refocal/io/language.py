@@ -14,6 +14,7 @@ from refocal._arrays import Indices, Vector, as_array, as_floating, row_blocks, 
 from refocal._validation import (
     SUM_TOLERANCE,
     check_integer,
+    check_iterable,
     check_label_range,
     check_option,
     check_path,
@@ -267,6 +268,7 @@ def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     """
     if column_names(scores) is not None:  # a data frame gives its columns one by one, and not its rows
         scores = as_array(as_scores(scores), "scores", "multiple_choice")
+    check_iterable(scores, "scores", "multiple_choice", "the scores of the options of each question")
     questions = [_numbers_of(row, "scores", "multiple_choice") for row in scores]
     counts = [len(row) for row in questions]
     if min(counts, default=0) < 2:
@@ -295,6 +297,8 @@ def answer_confidence(token_log_p: Iterable[Any], kind: str = "product") -> Vect
     """
     confidences = ("product", "mean", "least")
     check_option(kind, confidences, "kind", "answer_confidence")
+    expected = "the logarithms of the probabilities of the tokens of each answer"
+    check_iterable(token_log_p, "token_log_p", "answer_confidence", expected)
     reduce: Any = {"product": np.sum, "mean": np.mean, "least": np.min}[kind]
     rows = [as_array(row, "token_log_p", "answer_confidence") for row in token_log_p]
     answers = [np.asarray(to_numpy(row), dtype=np.float64) for row in rows]
@@ -317,6 +321,7 @@ def generated_log_p(scores: Sequence[Any], sequences: Any, *, pad_token_id: int 
     """
     from refocal.maps import log_softmax
 
+    check_iterable(scores, "scores", "generated_log_p", "the scores of each step of generate")
     tokens = np.asarray(to_numpy(sequences))[:, -len(scores) :]
     chosen = [
         np.take_along_axis(np.asarray(to_numpy(log_softmax(to_numpy(step)))), tokens[:, [t]], axis=1)[:, 0]

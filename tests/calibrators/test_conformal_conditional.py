@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refocal import PredictionSets, load
+from refocal import GroupCalibration, PredictionSets, load
 from refocal.errors import FitWarning, FormatError, InputWarning, ParameterError, ShapeError
 from refocal.io import Predictions, apply, read
 from refocal.metrics import set_coverage
@@ -216,3 +216,18 @@ def test_sets_of_half_precision_cover_the_rows_of_their_fit():
     sets = fitted.predict_set(logits)
     np.testing.assert_array_equal(sets, fitted.predict_set(logits.astype(np.float64)))
     assert set_coverage(labels, sets).coverage.value >= 0.8
+
+
+def test_rows_of_unseen_groups_are_counted_however_the_groups_are_given():
+    logits, labels = draw(300)
+    regions = np.array(["north", "south", "west"])[np.arange(300) % 3]
+    is_known = regions != "west"
+    new = regions[:90]
+    frame = pd.DataFrame({"region": new})
+    for fitted in (PredictionSets(conditional="group"), GroupCalibration(method="ts")):
+        fitted.fit(logits[is_known], labels[is_known], groups={"region": regions[is_known]})
+        for groups in (new, new.tolist(), frame, frame["region"], {"region": new}):
+            assert fitted.n_unseen(groups, 90) == 30
+        assert fitted.n_unseen(None, 90) == 90
+        with pytest.raises(ShapeError, match=rf"'groups' of {type(fitted).__name__}.n_unseen must be of shape \(80,\)"):
+            fitted.n_unseen(new, 80)

@@ -182,8 +182,11 @@ class PredictionSets(Calibrator):
         of_fit = next(iter(self.group_thresholds_))
         return columns[of_fit] if of_fit in columns else next(iter(columns.values()))
 
-    def n_unseen(self, groups: Groups, n_rows: int) -> int:
+    def n_unseen(self, groups: Any, n_rows: int) -> int:
         """How many of some rows have no group that the fit has seen."""
+        return self._n_unseen(as_groups(groups, n_rows, f"{type(self).__name__}.n_unseen"), n_rows)
+
+    def _n_unseen(self, groups: Groups, n_rows: int) -> int:
         if not groups:
             return n_rows
         known = next(iter(self.group_thresholds_.values()))
@@ -192,7 +195,7 @@ class PredictionSets(Calibrator):
     def warn_of_unused(self, groups: Groups, function: str) -> None:
         """Warn where no row has a group that the fit has seen."""
         n_rows = len(self._names_of_rows(groups)) if groups else 0
-        if self.n_unseen(groups, n_rows) == n_rows:
+        if self._n_unseen(groups, n_rows) == n_rows:
             column = next(iter(self.group_thresholds_))
             text = f"no groups of {column!r} were given that the fit has seen: every set holds all classes."
             warn(InputWarning(text, function=function))

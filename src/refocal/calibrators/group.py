@@ -188,8 +188,9 @@ class GroupCalibration(Calibrator):
             return dict(zip(self.lines_, groups.values(), strict=True))
         return {column: groups[column] for column in self.lines_ if column in groups}
 
-    def n_unseen(self, groups: Groups, n_rows: int) -> int:
+    def n_unseen(self, groups: Any, n_rows: int) -> int:
         """How many of some rows have no group that the fit has seen."""
+        groups = as_groups(groups, n_rows, f"{type(self).__name__}.n_unseen")
         is_seen = np.zeros(n_rows, dtype=np.bool_)
         for column, names in self._seen(groups).items():
             is_seen |= np.isin(names, self.lines_[column].names)

@@ -126,8 +126,7 @@ class ChunkPredictor:
         """How many of these rows have no group that the fit of a calibrator of groups has seen."""
         if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
             return 0
-        groups = as_groups(raw.groups, len(raw.values), self.reader.function)
-        return self.calibrator.n_unseen(groups, len(raw.values))
+        return self.calibrator.n_unseen(raw.groups, len(raw.values))
 
     def warn_of_groups(self) -> None:
         """Warn that no row of all has a group that the fit has seen."""

@@ -11,7 +11,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from refocal import CalibratedClassifier, TemperatureScaling, load
+from helpers import draw_logits
+from refocal import CalibratedClassifier, TemperatureScaling, load, metrics
 from refocal.errors import LabelError
 from refocal.io import Predictions, blocks, open_rows, read, rows_of
 
@@ -202,3 +203,30 @@ def test_a_class_without_a_label_is_a_number_or_a_time_as_the_others_are():
         assert (fitted.classes_ == np.array(names)).all()
     words = pd.DataFrame(LOGITS, columns=["0.5", "other"])
     assert TemperatureScaling().fit(words, np.array(["0.5", "other"])[NUMBERS]).classes_.tolist() == ["0.5", "other"]
+
+
+@pytest.mark.parametrize("names", [None, ["cat", "dog", "emu"]], ids=["unnamed", "named"])
+@pytest.mark.parametrize(
+    "form",
+    [np.array, list, lambda y: np.array(y, dtype=object), pd.Series, lambda y: pd.Series(y, dtype="category")],
+    ids=["array", "list", "objects", "Series", "category"],
+)
+def test_bytes_are_read_as_text_in_every_form(names, form):
+    logits, column = draw_logits(120, 3, seed=0)
+    X = logits if names is None else pd.DataFrame(logits, columns=names)
+    text = np.array(["cat", "dog", "emu"])[column]
+    labels = form([label.encode() for label in text])
+    wanted = TemperatureScaling().fit(X, text)
+    fitted = TemperatureScaling().fit(X, labels)
+    assert fitted.classes_.tolist() == ["cat", "dog", "emu"]
+    np.testing.assert_array_equal(fitted.predict(X), wanted.predict(X))
+    assert fitted.score(X, labels) == fitted.score(X, text) == wanted.score(X, labels)
+    rows = Predictions.from_logits(logits, labels, class_names=["cat", "dog", "emu"])
+    np.testing.assert_array_equal(rows.labels, column)
+    p = np.asarray(wanted.predict_proba(X))
+    assert metrics.accuracy(labels, p, classes=["cat", "dog", "emu"]) == np.mean(p.argmax(axis=1) == column)
+
+
+def test_bytes_that_are_no_text_are_refused_in_objects_too():
+    with pytest.raises(LabelError, match=r"'y' of .* text in UTF-8"):
+        TemperatureScaling().fit(np.eye(2), np.array([b"\xff", b"a"], dtype=object))

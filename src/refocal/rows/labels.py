@@ -70,11 +70,14 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
             raise ShapeError(argument, function, expected="an array with rows of equal length", got=got) from error
     if not isinstance(labels, np.ndarray):
         return RawLabels(labels, categories)
-    if labels.dtype.kind == "S":
-        try:
+    try:
+        if labels.dtype.kind == "S":
             labels = np.char.decode(labels, "utf-8")
-        except UnicodeDecodeError as error:
-            raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
+        elif labels.dtype.kind == "O":
+            labels = _with_text(labels)
+        categories = None if categories is None else tuple(_as_text(category) for category in categories)
+    except UnicodeDecodeError as error:
+        raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
     if labels.dtype.kind not in "biufUTOMm":
         expected = "integers or other whole numbers, booleans, or names of classes"
         raise LabelError(argument, function, expected=expected, got=f"dtype {labels.dtype}")
@@ -83,6 +86,21 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
         if (first := next(several, None)) is not None:
             raise LabelError(argument, function, expected="one label for each row", got=f"{first!r:.40}")
     return RawLabels(labels, categories)
+
+
+def _with_text(labels: NDArray[Any]) -> NDArray[Any]:
+    """Python's objects with text in the place of bytes."""
+    flat = labels.ravel()
+    if not any(isinstance(label, bytes) for label in flat):
+        return labels
+    decoded = np.empty_like(flat)
+    decoded[:] = [_as_text(label) for label in flat]
+    return decoded.reshape(labels.shape)
+
+
+def _as_text(label: Any) -> Any:
+    """The text of bytes; any other label as it is."""
+    return label.decode("utf-8") if isinstance(label, bytes) else label
 
 
 @dataclass(frozen=True)

@@ -230,3 +230,17 @@ def test_bytes_are_read_as_text_in_every_form(names, form):
 def test_bytes_that_are_no_text_are_refused_in_objects_too():
     with pytest.raises(LabelError, match=r"'y' of .* text in UTF-8"):
         TemperatureScaling().fit(np.eye(2), np.array([b"\xff", b"a"], dtype=object))
+
+
+def test_text_that_ends_in_nul_is_refused():
+    # Arrays of text drop it: such a label was then none of the classes.
+    logits, column = draw_logits(60, 3, seed=0)
+    labels = np.array(["a\0", "b\0", "c"], dtype=object)[column]
+    p = np.eye(3)[column]
+    for refused in (
+        lambda: TemperatureScaling().fit(logits, labels),
+        lambda: Predictions.from_logits(logits, labels, class_names=["a", "b", "c"]),
+        lambda: metrics.accuracy(labels, p, classes=["a", "b", "c"]),
+    ):
+        with pytest.raises(LabelError, match=r"text that does not end in NUL.* Got 'a\\x00'"):
+            refused()

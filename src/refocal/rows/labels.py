@@ -470,6 +470,10 @@ def distinct_labels(labels: Array, argument: str, function: str) -> list[Any]:
         distinct: list[Any] = np.unique(values).tolist()
         return distinct
     found = set(values.ravel().tolist())
+    with_nul = [label for label in found if isinstance(label, str) and label.endswith("\0")]
+    if with_nul:
+        expected = "text that does not end in NUL, which arrays of text drop"
+        raise LabelError(argument, function, expected=expected, got=repr(min(with_nul)))
     kinds = {type(label) for label in found}
     if len(kinds) > 1 and (type(None) in kinds or float in kinds) and any(label_key(label) is None for label in found):
         words = " and ".join(sorted(kind.__name__ for kind in kinds))

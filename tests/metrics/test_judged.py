@@ -99,3 +99,10 @@ def test_what_cannot_be_judged_is_named():
         judged_rate(np.append(many, np.nan), few, y)
     with pytest.raises(ParameterError, match="level"):
         judged_rate(many, few, y, level=95)
+
+
+@pytest.mark.parametrize("form", [np.asarray, list, lambda verdicts: pytest.importorskip("torch").tensor(verdicts)])
+def test_verdicts_that_are_booleans_are_ones_and_zeros(form):
+    many, few, right = rows(3)
+    found = judged_rate(form(many > 0.6), form(few > 0.6), form(right))
+    assert found == judged_rate((many > 0.6).astype(float), (few > 0.6).astype(float), right.astype(float))

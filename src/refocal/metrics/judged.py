@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import as_array, to_numpy
+from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_finite
 from refocal.errors import ShapeError
 from refocal.metrics.influence import variance_of_mean
@@ -41,6 +41,11 @@ class JudgedRate(NamedTuple):
         if self.interval.standard_error == 0.0:
             return 1.0
         return (self.of_labels.standard_error / self.interval.standard_error) ** 2
+
+
+def _numbers(values: Any, argument: str, function: str) -> Vector:
+    """Finite numbers; verdicts that are booleans are 1 and 0."""
+    return check_finite(to_numpy(as_array(values, argument, function)).astype(np.float64), argument, function)
 
 
 def judged_rate(judged: Any, judged_of_labelled: Any, labels: Any, *, level: float = 0.95) -> JudgedRate:
@@ -77,9 +82,9 @@ def judged_rate(judged: Any, judged_of_labelled: Any, labels: Any, *, level: flo
     """
     name = "judged_rate"
     check_level(level, name)
-    f_many = check_finite(judged, "judged", name)
-    f_few = check_finite(judged_of_labelled, "judged_of_labelled", name)
-    y = check_finite(to_numpy(as_array(labels, "labels", name)).astype(np.float64), "labels", name)  # or booleans
+    f_many = _numbers(judged, "judged", name)
+    f_few = _numbers(judged_of_labelled, "judged_of_labelled", name)
+    y = _numbers(labels, "labels", name)
     if f_many.ndim != 1 or len(f_many) < 2:
         raise ShapeError("judged", name, expected="two or more scores, (N,)", got=f"shape {f_many.shape}")
     if y.ndim != 1 or len(y) < 2:

@@ -100,7 +100,7 @@ def run_forms(carried, folder):
     }
     if rows.n_classes == 2:
         found["columns"] = seen(rows.as_probabilities().in_columns())["log_loss"]
-        found["positive"] = np.average(plain(rows.event(1)[0]), weights=rows.weights)
+        found["positive"] = np.average(plain(rows.event(rows.classes[1])[0]), weights=rows.weights)
     if has_names(carried.case):
         found["other_order"] = seen(rows.in_order_of(rows.class_names[::-1]))["log_loss"]
     return found

@@ -85,6 +85,25 @@ def test_predictions_whose_labels_came_before_are_said_to_count_twice(refocal, d
     assert "300 rows wait for labels in day1, which had 300 already; the same rows again count twice." in out
 
 
+def test_predictions_that_wait_are_not_counted_when_they_come_again_with_labels(refocal, days, folder):
+    """Such rows counted, and again when --outcomes had their labels; ids of rows with labels were not looked at."""
+    refocal("monitor", "said1.csv", "--probabilities", "--ids", "id", "--period", "same")
+    before = (folder / "monitor.json").read_bytes()
+    reading = ("--probability-column", "p", "--ids", "id", "--period", "same")
+    code, _, err = refocal("monitor", "day1.csv", *reading)
+    assert code == 1
+    waits = "must be none of predictions that wait, whose labels are for add_labels or --outcomes. Got '1-0' instead."
+    assert f"day1.csv: 'ids' {waits}" in " ".join(err.split())
+    twice = pd.concat([pd.read_csv("day2.csv"), pd.read_csv("day2.csv").tail(1)])
+    twice.to_csv("twice.csv", index=False)
+    code, _, err = refocal("monitor", "twice.csv", *reading)
+    assert (code, "'ids' must be different for all rows. Got '2-299' twice instead." in err) == (1, True)
+    assert (folder / "monitor.json").read_bytes() == before
+    assert refocal("monitor", "day2.csv", *reading)[0] == 0
+    assert "300 labels matched" in refocal("monitor", "--outcomes", "came1.csv")[1]
+    assert CalibrationMonitor.load("monitor.json").summary().n == 600
+
+
 def test_batches_are_calibrated_and_grouped_as_those_before(refocal, days, folder):
     """A forgotten --calibrator or --groups was silent: raw and calibrated rows in one state."""
     for file in files(days):

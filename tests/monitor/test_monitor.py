@@ -307,6 +307,10 @@ def test_impossible_outcomes_leave_finite_numbers():
         (lambda m: m.update([0.2]), ParameterError, "'ids' .* must be given where labels are not"),
         (lambda m: m.update([0.2, 0.3], ids=["a"]), ShapeError, "2 ids"),
         (lambda m: m.update([0.2, 0.3], ids=["a", "a"]), DataError, "different"),
+        (lambda m: m.update([0.2, 0.3], [0, 1], ids=["a", "a"]), DataError, "different for all rows. Got 'a' twice"),
+        (lambda m: m.update([0.2, 0.3], [0, 1], ids=["a"]), ShapeError, "2 ids"),
+        (lambda m: m.update([0.2], [0], ids=["waits"]), DataError, "none of predictions that wait.* Got 'waits'"),
+        (lambda m: m.update([0.2], ids=["waits"]), DataError, "none of predictions that wait.* Got 'waits'"),
         (lambda m: m.update([0.2], [0], period=1.5), ParameterError, "a text, a date or a whole number"),
         (lambda m: m.update([0.2], [0], period="May"), ParameterError, "whole numbers, as those before"),
         (lambda m: m.add_labels(["a"], [0, 1]), ShapeError, r"\(1,\)"),
@@ -318,6 +322,7 @@ def test_impossible_outcomes_leave_finite_numbers():
 def test_wrong_input_is_named(call, error, message):
     monitor = CalibrationMonitor()
     monitor.update([0.4], [1])
+    monitor.update([0.4], ids=["waits"])
     with pytest.raises(error, match=message):
         call(monitor)
 

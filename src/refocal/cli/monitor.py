@@ -388,6 +388,8 @@ def _add(
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     known = watched.class_names
     with about(file):
+        if raw.labels is not None and names is not None:
+            refocal.monitor.monitor.check_ids(watched, names, len(names), "refocal monitor")
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)

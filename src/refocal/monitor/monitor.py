@@ -194,7 +194,8 @@ class CalibrationMonitor:
         labels : array (N,), optional
             The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
-            The name of each row, for labels that come later.
+            The name of each row, for labels that come later. With `labels` it must be none that waits: such rows would
+            count again with `add_labels`.
         period : str, int or date, optional
             What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
             batch is one, counted from 1. More rows of the last period are added to it.
@@ -226,6 +227,8 @@ class CalibrationMonitor:
         keys = keys_of_rows(period, clusters, batch.n_rows, before[-1].last if before else None, function)
         together = [*dict.fromkeys([*self._keys_together, *keys])]
         check_order(together, [each.last for each in before], function)
+        if is_labelled and ids is not None:
+            check_ids(self, ids, batch.n_rows, function)
         rows = batch.read()
         names = batch.names
         rows = replace(rows, class_names=names, groups=rows.groups if own_groups is None else own_groups)
@@ -624,6 +627,14 @@ class CalibrationMonitor:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
+
+
+def check_ids(monitor: CalibrationMonitor, ids: Iterable[Any], n_rows: int, function: str) -> None:
+    """Refuse ids of rows with labels unless all differ and none waits, since such a row would count twice.
+
+    >>> check_ids(CalibrationMonitor(), ["a", "b"], 2, "f")
+    """
+    new_ids(ids, n_rows, monitor._waiting, function)
 
 
 @contextmanager

@@ -51,6 +51,11 @@ def test_batches_are_what_the_api_sees(refocal, days, folder):
     assert found.alpha == 0.01
     assert "day5.csv: 300 rows counted in day5." in out
     assert "Recalibrate now" in out
+    # The ECE of an evaluation of the same rows is another number, of which nothing was said.
+    of_bins = "The ECE of a monitor is over 10 bins of equal width, that of an evaluation over 15 of equal mass."
+    assert of_bins in " ".join(out.split())
+    assert of_bins in (folder / "m.html").read_text(encoding="utf-8")
+    assert f"ECE of ten bins of equal width {100 * expected.present().window.ece:.2f} %" in " ".join(out.split())
     page = (folder / "m.html").read_text(encoding="utf-8")
     assert "Content-Security-Policy" in page
     assert "Recalibrate now" in page

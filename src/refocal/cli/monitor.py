@@ -282,6 +282,7 @@ def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], st
     if history:
         table = refocal.report.details.periods_table(history[-shown:], watched.compared)
         print_table([name for name in table[0] if name not in left_out], table)
+        say(refocal.report.details.ECE_OF_MONITOR)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     unlabelled = [each for each in watched.expected() if each.n_labelled < each.n_predicted]
     if watched.n_waiting and unlabelled:

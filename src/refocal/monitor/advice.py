@@ -172,7 +172,7 @@ def advise(history: History, alpha: float, smallest_shift: float, level: float, 
     seen = (
         f"in the last {now.n_periods} periods ({window.first} to {window.last}, {window.n:,} rows) the {what} is "
         f"{window.mean_p:.3f} and the {outcome} {rate.value:.3f} ({rate.low:.3f} to {rate.high:.3f}), "
-        f"ECE {100 * window.ece:.2f} %"
+        f"ECE of ten bins of equal width {100 * window.ece:.2f} %"
     )
     e_value = math.exp(min(history.log_e, 700.0))
     if alarm is None:

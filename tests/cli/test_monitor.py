@@ -137,6 +137,25 @@ def test_batches_are_calibrated_and_grouped_as_those_before(refocal, days, folde
     assert refocal("monitor", "day4.csv", *reading[:4])[0] == 0  # groups may be watched from now on
 
 
+def test_states_of_other_calibrators_are_not_merged(refocal, days, folder):
+    refocal("fit", "day1.csv", "--probability-column", "p", "-o", "c.json")
+    reading = ("--probability-column", "p")
+    refocal("monitor", "day2.csv", *reading, "--state", "raw.json")
+    refocal("monitor", "day3.csv", *reading, "--calibrator", "c.json", "--state", "calibrated.json")
+    before = (folder / "raw.json").read_bytes()
+    code, _, err = refocal("monitor", "--merge", "calibrated.json", "--state", "raw.json")
+    got = "Got one of another calibrator instead."
+    said = f"calibrated.json: --merge must be a monitor of rows without a calibrator, as this one. {got}"
+    assert (code, said in " ".join(err.split())) == (1, True), err
+    code, _, err = refocal("monitor", "--merge", "raw.json", "--merge", "calibrated.json", "--state", "all.json")
+    assert (code, said in " ".join(err.split())) == (1, True), err
+    assert ((folder / "raw.json").read_bytes(), (folder / "all.json").exists()) == (before, False)
+    refocal("monitor", "day4.csv", *reading, "--calibrator", "c.json", "--state", "also.json")
+    assert refocal("monitor", "--merge", "also.json", "--merge", "calibrated.json", "--state", "all.json")[0] == 0
+    code, _, err = refocal("monitor", "day5.csv", *reading, "--state", "all.json")
+    assert (code, "--calibrator must be the same calibrator" in err) == (2, True)
+
+
 def test_what_is_expected_is_of_a_period_that_waits(refocal, days):
     """The last period was named, whose labels had all come."""
     for day in (1, 2):

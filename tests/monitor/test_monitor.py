@@ -110,6 +110,35 @@ def test_monitors_that_do_not_fit_are_not_merged():
         waiting.merge(also_waiting)
 
 
+def test_monitors_of_other_calibrators_or_without_their_groups_are_not_merged():
+    """Rows of two calibrators were in one monitor, which then knew of none."""
+
+    def watched(calibrator, columns):
+        monitor = filled(1, 1)
+        monitor.calibrated_by, monitor.group_columns = calibrator, columns
+        return monitor
+
+    for ours, theirs, message in (
+        ("one", "two", "must be a monitor of the same calibrator, as this one. Got one of another calibrator"),
+        ("one", "", "must be a monitor of the same calibrator, as this one. Got one of rows without a calibrator"),
+        ("", "one", "must be a monitor of rows without a calibrator, as this one. Got one of another calibrator"),
+    ):
+        with pytest.raises(DataError, match=message):
+            watched(ours, ()).merge(watched(theirs, ()))
+    for columns, got in (((), "none"), (("shop",), "shop")):
+        with pytest.raises(DataError, match=f"a monitor of the groups region, as this one. Got one of {got} instead"):
+            watched("", ("region",)).merge(watched("", columns))
+    for ours, theirs, known in (
+        ((None, None), ("one", ("region",)), ("one", ("region",))),
+        (("one", ("region",)), (None, None), ("one", ("region",))),
+        (("", ()), (None, None), ("", ())),
+        ((None, None), (None, None), (None, None)),
+        (("", ()), ("", ("region",)), ("", ("region",))),  # as a batch: groups may be watched from now on
+    ):
+        merged = watched(*ours).merge(watched(*theirs))
+        assert (merged.calibrated_by, merged.group_columns) == known
+
+
 def test_the_rows_of_a_monitor_are_merged_once():
     east, west, both = filled(3, 1), filled(3, 2), CalibrationMonitor()
     both.merge(east).merge(west)

@@ -301,7 +301,8 @@ class CalibrationMonitor:
         """Add the rows of another monitor; those of the same period are summed.
 
         Rows count once: a monitor that was merged before, by itself or within another, is refused, also if it has more
-        rows now. To have these, merge all monitors into a new one.
+        rows now. To have these, merge all monitors into a new one. One of another calibrator, or without groups that
+        this one watches, is refused too, where both are known.
 
         >>> east, west = CalibrationMonitor(), CalibrationMonitor()
         >>> _ = east.update([0.2, 0.7], [0, 1], period="May"), west.update([0.4], [0], period="May")
@@ -327,11 +328,9 @@ class CalibrationMonitor:
         self.positive_label = self.positive_label or other.positive_label
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
-        # Batches of several calibrators are known to be of none of them.
-        calibrators = {self.calibrated_by, other.calibrated_by} - {None}
-        self.calibrated_by = calibrators.pop() if len(calibrators) == 1 else None
-        columns = {*(self.group_columns or ()), *(other.group_columns or ())}
-        self.group_columns = tuple(sorted(columns)) or None
+        # Where both are known the calibrators are the same, and the other has all groups of this one.
+        self.calibrated_by = other.calibrated_by if self.calibrated_by is None else self.calibrated_by
+        self.group_columns = self.group_columns if other.group_columns is None else other.group_columns
         return self
 
     @property

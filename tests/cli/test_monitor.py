@@ -109,6 +109,20 @@ def test_predictions_that_wait_are_not_counted_when_they_come_again_with_labels(
     assert CalibrationMonitor.load("monitor.json").summary().n == 600
 
 
+def test_labels_alone_begin_no_state(refocal, days, folder):
+    """A --state that was mistyped became a new one, without a match of any label."""
+    refocal("monitor", "said1.csv", "--probabilities", "--ids", "id")
+    for labels in ((), ("--outcomes", "came1.csv")):
+        code, _, err = refocal("monitor", *labels, "--state", "nope.json", "-o", "page.html")
+        assert (code, "nope.json: no such file; a new state begins with batches." in err) == (2, True), err
+    assert not (folder / "nope.json").exists()
+    # Of predictions that come in the same command, or with a merged state, there may be labels.
+    predicted = ("said2.csv", "--probabilities", "--ids", "id")
+    for i, waiting in enumerate((predicted, ("--merge", "monitor.json"))):
+        code, out, _ = refocal("monitor", *waiting, "--outcomes", f"came{2 - i}.csv", "--state", f"new{i}.json")
+        assert (code, "300 labels matched" in out) == (0, True)
+
+
 def test_batches_are_calibrated_and_grouped_as_those_before(refocal, days, folder):
     """A forgotten --calibrator or --groups was silent: raw and calibrated rows in one state."""
     for file in files(days):

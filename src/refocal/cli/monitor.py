@@ -175,7 +175,7 @@ def monitor(
     if batch.cluster is not None and batch.period is not None:
         raise UsageError("--cluster names the period of each row; leave out --period.")
     watched = _opened(state, new, batch.merge or [], scores.positive_label)
-    if not (state.is_file() or batches or batch.outcomes or batch.merge):
+    if not (state.is_file() or batches or batch.merge):  # labels alone are of no predictions
         raise FileNotFoundError(f"{state}: no such file; a new state begins with batches.")
     if scores.positive_label is None and watched.class_names is None and watched.positive_label is not None:
         reading = reading | {"positive_label": watched.positive_label}

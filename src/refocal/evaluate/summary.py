@@ -310,6 +310,8 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.insert(0, f"No method helps: {GUESSED}.")
     if RunNote.SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
+    if RunNote.ZEROS in evaluation.run:
+        said.append(evaluation.run[RunNote.ZEROS])
     if RunNote.UNIT in evaluation.run:
         said.append(_unit_remark(evaluation))
     if RunNote.REPEATED_ID in evaluation.run:

@@ -381,7 +381,7 @@ def _cuts(values: Vector, n_quantiles: int) -> Vector:
 def _propose(rows: Predictions, fields: Sequence[_Field], members: Indices, most: int) -> list[list[Condition]]:
     """The conditions of the segments of highest score, one after the other; none where there are too few rows."""
     fewest = max(30, len(members) // 200)  # rows of a segment: of fewer, both halves say too little
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     weight = rows.weights[members]
     outcome = happened[members].astype(np.float64)
     log_odds = log_odds_of(p[members])
@@ -491,7 +491,7 @@ def _tested(rows: Predictions, conditions: list[Condition], members: Indices, le
     """A segment with the numbers of some rows; None where it has none of them."""
     if not len(members):
         return None
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     difference = _difference(rows, p, happened, members, level)
     if difference is None:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refocal.errors import DataError, InputError, LabelError, ParameterError
+from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
 from refocal.metrics.bins import bins_of
 from refocal.metrics.histogram import _compensated_add
@@ -484,3 +484,27 @@ def test_histograms_about_different_classes_do_not_merge():
     with pytest.raises(ParameterError, match="of the classes yes, no"):
         of_no.fresh().merge(of_yes)
     assert of_yes.fresh().merge(CalibrationHistogram().update([0, 1], [0.2, 0.9])).count == 2
+
+
+def test_rows_of_two_classes_and_of_more_are_not_counted_together():
+    # The probability of class 1 and the largest of a row are two quantities.
+    two = ([0, 1, 1], [0.2, 0.9, 0.6])
+    more = ([0, 2], [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
+    for one, other in ((two, more), (more, two)):
+        histogram = CalibrationHistogram().update(*one)
+        travelled = pickle.loads(pickle.dumps(histogram))  # noqa: S301 - its own bytes
+        for known in (histogram, travelled, CalibrationHistogram.from_json(histogram.to_json()), histogram.refined()):
+            with pytest.raises(ShapeError, match=r"classes, with the .*, as in the rows before"):
+                known.update(*other)
+            with pytest.raises(ParameterError, match=r"a histogram of .* classes, with the"):
+                known.merge(CalibrationHistogram().update(*other))
+        assert histogram.merge(CalibrationHistogram().update(*one)).count == 2 * len(one[0])
+        with pytest.raises(ShapeError, match="as in the rows before"):
+            CalibrationHistogram().merge(histogram).update(*other)
+
+
+@pytest.mark.parametrize("said", [1, "yes", []])
+def test_a_kind_of_rows_that_no_histogram_has_is_refused(said):
+    state = json.loads(CalibrationHistogram().update([0], [0.5]).to_json())
+    with pytest.raises(DataError, match="'text'"):
+        CalibrationHistogram.from_json(json.dumps(state | {"two_classes": said}))

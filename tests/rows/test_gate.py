@@ -683,7 +683,7 @@ def test_a_series_called_by_one_class_is_not_read_as_the_other(library, name):
             refused()
 
 
-@pytest.mark.parametrize("name", ["prob_0", "P(False)"])
+@pytest.mark.parametrize("name", ["prob_0", "P(False)", False, np.False_])
 @pytest.mark.parametrize("labels", [np.arange(60) % 2, np.arange(60) % 2 == 1], ids=["numbers", "truths"])
 def test_a_series_called_by_class_0_is_not_read_as_class_1_where_classes_have_no_names(name, labels):
     p = np.random.default_rng(0).beta(2, 4, 60)

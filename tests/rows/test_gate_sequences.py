@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from helpers import draw_logits
 from refocal import GroupCalibration, TemperatureScaling, metrics
@@ -86,6 +87,30 @@ def test_one_hot_labels_are_not_taken_for_several_labels(probabilities):
     several = rng.random((600, 3))
     applies = (rng.random((600, 3)) < several).astype(int)
     assert metrics.brier_score(applies, several) == pytest.approx(np.mean((several - applies) ** 2))
+
+
+def test_one_hot_labels_of_images_are_not_taken_for_several_labels(probabilities):
+    p, labels = probabilities
+    for shape in ((60, 10), (4, 15, 10)):
+        one_hot = np.eye(3)[labels].reshape(*shape, 3)
+        several = p.reshape(*shape, 3)
+        for axis in (1, -1):
+            ones = np.moveaxis(one_hot, -1, axis)
+            scores = np.moveaxis(several, -1, axis)
+            unlabelled = np.moveaxis(np.where(np.arange(shape[-1])[:, None] < 3, -1, one_hot), -1, axis)
+            for refused in (
+                lambda ones=ones, scores=scores: metrics.accuracy(ones, scores),
+                lambda ones=ones, scores=scores: metrics.log_loss(ones, np.log(scores)),
+                lambda ones=ones, scores=scores: metrics.brier_score(torch.tensor(ones), torch.tensor(scores)),
+                lambda ones=unlabelled, scores=scores: metrics.accuracy(ones, scores, ignore_index=-1),
+            ):
+                with pytest.raises(LabelError, match="the argmax of one-hot labels"):
+                    refused()
+    # Several labels of a pixel, each with a probability of its own.
+    rng = np.random.default_rng(0)
+    own = rng.random((6, 3, 5, 4))
+    applies = (rng.random(own.shape) < own).astype(int)
+    assert metrics.brier_score(applies, own) == pytest.approx(np.mean((own - applies) ** 2))
 
 
 def test_one_hot_labels_are_known_by_log_probabilities_rounded_ones_and_rows_without_a_label(probabilities):

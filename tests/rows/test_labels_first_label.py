@@ -140,7 +140,8 @@ def test_rows_whose_labels_count_from_1_call_their_classes_so():
     assert rows.classes.tolist() == ["01", "02", "03"]
     counted = Predictions.from_logits(z, column + 1, first_label=1)
     assert (counted.classes.tolist(), counted.name_of(1), counted.class_names) == ([1, 2, 3], "2", None)
-    np.testing.assert_array_equal(counted.event("2")[1], counted.event(1)[1])
+    np.testing.assert_array_equal(counted.event("2")[1], counted.event(2)[1])
+    np.testing.assert_array_equal(counted.event(2)[1], column == 1)
     turned = counted.reordered([2, 0, 1])
     assert turned.classes.tolist() == [3, 1, 2]
     in_blocks = blocks([(z, column + 1)], first_label=1).reordered(np.array([2, 0, 1]))

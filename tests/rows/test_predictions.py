@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from refocal import LogisticCalibration
+from refocal import LogisticCalibration, metrics
 from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.evaluate import Run, compare, compare_many
@@ -193,6 +193,40 @@ def test_an_event_is_a_class_by_its_number_or_its_name():
         p, happened = rows.event(label)
         assert p.tolist() == [0.8, 0.3]
         assert happened.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ([1, 2, 3], {1: 0, 3: 2, "1": 0, "3.0": 2, np.float32(2.0): 1, 0: 0}),
+        ([2, 3, 1], {1: 2, 2: 0, 0: 0}),
+        ([-1, 0, 1], {-1: 0, 0: 1, 1: 2, 2: 2}),
+        ([0.5, 1.0, 2.5], {0.5: 0, "2.5": 2, 1: 1, 2: 2}),
+        (["cat", "dog", "emu"], {"cat": 0, 0: 0, 2: 2}),
+    ],
+)
+def test_an_event_is_of_the_class_called_so_and_of_a_column_number_only_where_none_is(names, columns):
+    p = np.random.default_rng(0).dirichlet([1.0, 1.0, 1.0], 30)
+    labels = np.arange(30) % 3
+    rows = Predictions.from_probabilities(p, [names[i] for i in labels], class_names=names)
+    for label, column in columns.items():
+        found, happened = rows.event(label)
+        np.testing.assert_array_equal(found, p[:, column])
+        np.testing.assert_array_equal(happened, labels == column)
+    for column, (found, _) in enumerate(rows.events(range(3))):
+        np.testing.assert_array_equal(found, p[:, column])
+
+
+def test_what_is_measured_of_two_classes_called_1_and_2_is_about_the_second():
+    p = np.random.default_rng(0).random(300)
+    labels = (np.random.default_rng(1).random(300) < p).astype(int)
+    plain = Predictions.from_probabilities(p, labels)
+    named = Predictions.from_probabilities(p, labels + 1, class_names=[1, 2])
+    np.testing.assert_array_equal(named.event(2)[0], p)
+    np.testing.assert_array_equal(named.confidence()[0], plain.confidence()[0])
+    for metric in (brier_score, metrics.mean_bias, metrics.roc_auc, metrics.smooth_ece, metrics.calibration_slope):
+        assert metric(named) == metric(plain)
+    assert metrics.classwise_ece(named) == metrics.classwise_ece(plain)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def net_benefit_curve(
         given = np.atleast_1d(check_finite(thresholds, "thresholds", function))
     if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
         raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
-    p, occurs = rows.event(1)
+    p, occurs = rows.event_of_column(1)
     share = rows.weights / rows.weights.sum()
     odds = given / (1.0 - given)
     hits, alarms = at_or_above(given, p, share * occurs, share * ~occurs)
@@ -107,7 +107,7 @@ def _ends_of_share(thresholds: Vector, rows: Predictions, is_class: Flags, share
     known where one of the two kinds has no rows, each gets one more row of the mean weight of the class, or of all rows
     where none is of the class.
     """
-    p, _ = rows.event(1)
+    p, _ = rows.event_of_column(1)
     weight = rows.weights
     total = float(weight.sum())
     reached_weight, squared_weight = at_or_above(thresholds, p, weight * is_class, weight**2 * is_class)
@@ -132,7 +132,7 @@ def _variance_of_units(thresholds: Vector, rows: Predictions, is_class: Flags, s
 
     For rows it is (n - 1) / n Σ (w / (W - w))² (x - share)², summed over the rows with x = 1 and those with x = 0.
     """
-    p, _ = rows.event(1)
+    p, _ = rows.event_of_column(1)
     if rows.clusters is not None:
         happens = is_class & (p >= reached_from(thresholds)[:, None])
         return np.asarray(variance_of_mean(happens.astype(np.float64), rows.weight, rows.clusters))

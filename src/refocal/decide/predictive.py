@@ -46,7 +46,7 @@ def predictive_values(
         check_number(prevalence, "prevalence", function, above=0.0, below=1.0)
     rows = read_two_classes(y_true, probabilities, sample_weight, (), function, clusters=clusters)
     check_clusters(rows.clusters, function)
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     acts = p >= reached_from(np.array([threshold]))[0]
 
     def share_of_class(event: Flags, is_class: Flags) -> Interval:

@@ -100,7 +100,7 @@ def errors_of_groups(rows: Predictions, groups: Groups, table: DecisionTable, le
     if rows.n_classes != 2 or not 0 < len(members) <= most_groups:
         return []
     threshold = table.threshold[usual_threshold(table, 2)]
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     selected = p >= reached_from(np.array([threshold]))[0]
     n_rates = 4
     level_of_one = level ** (1.0 / (n_rates * len(members)))

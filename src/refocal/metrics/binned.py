@@ -169,7 +169,7 @@ def _classwise_model(
     if norm != "l1":
         return None
     if rows.binary or rows.n_classes == 2:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         return _norm_model(make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy), norm)
     parts = []
     influence = np.zeros(len(rows.labels))

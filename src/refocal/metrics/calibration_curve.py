@@ -204,7 +204,7 @@ def curve_of_rows(rows: Predictions, level: float) -> FlexibleCurve | None:
     curve = _CurveFit.of(rows)
     if curve is None:
         return None
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     design = curve.design(p)
     residual = happened - sigmoid(design @ curve.fit.coefficients)
     influence = (design @ curve.fit.inverse_hessian).T * residual
@@ -224,7 +224,7 @@ def curve_of_rows(rows: Predictions, level: float) -> FlexibleCurve | None:
 
 def _distances(rows: Predictions) -> Vector:
     """The distance |p - c(p)| of each row; NaN where no curve exists."""
-    p, _ = rows.event(1)
+    p, _ = rows.event_of_column(1)
     curve = _CurveFit.of(rows)
     return np.full(len(p), math.nan) if curve is None else np.abs(p - curve.at(p))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
-from refocal.errors import DataError, LabelError, ParameterError
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics.bins import Bins, Ranked, join_cells, norm_of_gaps, uniform_index, weighted_terms
 from refocal.metrics.histogram_cells import MOST_BITS, Cells, are_cells
@@ -124,6 +124,9 @@ class CalibrationHistogram:
         self._cells = cells
         # The names of two classes, of which the probabilities are about the second; None where rows had no names.
         self._class_names: tuple[str, ...] | None = None
+        # Whether the rows are of two classes, with the probability of the second, or of more, with that of the largest.
+        # None where this is not known.
+        self._is_two: bool | None = None
         self._count = np.zeros(cells.size, dtype=np.int64)
         self._sums = np.zeros((5, cells.size))
         self._carry = np.zeros((5, cells.size))
@@ -154,7 +157,14 @@ class CalibrationHistogram:
         rows = read_probabilities(
             y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index, class_names=classes
         )
-        return self.count_rows(*self._of_same_class(rows).confidence(), rows.weight)
+        is_two = rows.n_classes == 2
+        if self._is_two is not None and is_two != self._is_two:
+            expected = f"of {_kind_of_rows(self._is_two)}, as in the rows before"
+            got = _kind_of_rows(is_two)
+            raise ShapeError("probabilities", "CalibrationHistogram.update", expected=expected, got=got)
+        same = self._of_same_class(rows)
+        self._is_two = is_two
+        return self.count_rows(*same.confidence(), rows.weight)
 
     def _of_same_class(self, rows: Predictions) -> Predictions:
         """Rows of two classes in the order of those before, so that all probabilities are about the same class."""
@@ -212,6 +222,7 @@ class CalibrationHistogram:
         empty = type(self).__new__(type(self))
         empty._start(self._cells if cells is None else cells)
         empty._class_names = self._class_names
+        empty._is_two = self._is_two
         return empty
 
     def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
@@ -224,7 +235,12 @@ class CalibrationHistogram:
             expected = f"a histogram of the classes {', '.join(self._class_names or ())}"
             got = f"one of {', '.join(other._class_names or ())}"
             raise ParameterError("other", "CalibrationHistogram.merge", expected=expected, got=got)
+        if None not in (self._is_two, other._is_two) and self._is_two != other._is_two:
+            expected = f"a histogram of {_kind_of_rows(bool(self._is_two))}"
+            got = f"one of {_kind_of_rows(bool(other._is_two))}"
+            raise ParameterError("other", "CalibrationHistogram.merge", expected=expected, got=got)
         self._class_names = self._class_names or other._class_names
+        self._is_two = other._is_two if self._is_two is None else self._is_two
         filled = np.flatnonzero(other._count)
         used: Indices | slice = filled if 4 * filled.shape[0] < other._count.shape[0] else slice(None)
         self._count[used] += other._count[used]
@@ -310,6 +326,8 @@ class CalibrationHistogram:
         state = {"format": _FORMAT, "version": 1, **self._cells.to_dict(), "cell": used.tolist()}
         if self._class_names is not None:
             state["class_names"] = list(self._class_names)
+        if self._is_two is not None:
+            state["two_classes"] = self._is_two
         return json.dumps(state | {name: column[..., used].tolist() for name, column in self._columns.items()})
 
     @classmethod
@@ -325,6 +343,10 @@ class CalibrationHistogram:
             histogram._restore(state)
             if "class_names" in state:
                 histogram._class_names = check_class_names(state["class_names"], 2, function)
+            is_two = state.get("two_classes")
+            if is_two is not None and not isinstance(is_two, bool):
+                raise ValueError(f"two_classes: {is_two!r}")
+            histogram._is_two = is_two
         except (TypeError, KeyError, ValueError, OverflowError, MemoryError) as error:
             reason = str(error).splitlines()[0] if str(error) else ""
             raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {reason}") from error
@@ -345,6 +367,7 @@ class CalibrationHistogram:
             "high": self._high[used][has_several],
             "confidence": confidence,
             "class_names": self._class_names,
+            "two_classes": self._is_two,
         }
         has_unit_weights = (weight == count).all() and (squared_weight == count).all()
         if has_unit_weights and count.max(initial=0) < 1 << 31:
@@ -355,6 +378,7 @@ class CalibrationHistogram:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._start(Cells.from_dict(state["cells"]))
         self._class_names = state.get("class_names")
+        self._is_two = state.get("two_classes")
         used = state["used"]
         count = state["count"]
         correct = state["correct"]
@@ -395,6 +419,13 @@ class CalibrationHistogram:
             raise DataError("self", function, expected="a histogram that has seen rows", got="an empty one")
         used = used[np.argsort(self._low[used], kind="stable")]
         return used, Bins(self._count[used], *(self._sums[:, used] + self._carry[:, used]))
+
+
+def _kind_of_rows(is_two: bool) -> str:
+    """What the confidence of rows is about, for messages."""
+    return (
+        "two classes, with the probability of one" if is_two else "more than two classes, with the largest of each row"
+    )
 
 
 def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, values: Vector) -> None:

@@ -110,7 +110,7 @@ class Outcomes(NamedTuple):
         if isinstance(source, BlockSums):
             cells = source.histogram.equal_mass().cells
             return cls(np.clip(cells.p, 0.0, 1.0), cells.correct, cells.weight)
-        p, happened = source.event(1)
+        p, happened = source.event_of_column(1)
         return cls(p, source.weights * happened, source.weights)
 
     @property

@@ -99,7 +99,7 @@ def _ratio(source: Predictions | BlockSums) -> StreamedMetric:
     value = outcomes.rate / expected
 
     def influence(rows: Predictions) -> Vector:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         return np.asarray((happened - value * p) / expected)
 
     return StreamedMetric(value, influence=influence, form=partial(ratio_ends, _n_rows(source) * expected))
@@ -144,7 +144,7 @@ def _intercept(source: Predictions | BlockSums) -> StreamedMetric:
     value = start + float(fit.coefficients[0])
 
     def influence(rows: Predictions) -> Vector:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         residual = happened - sigmoid(log_odds_of(p) + value)
         return np.asarray(residual * fit.inverse_hessian[0, 0])
 
@@ -179,7 +179,7 @@ def _slope(source: Predictions | BlockSums) -> StreamedMetric:
     of_slope = fit.inverse_hessian[1]
 
     def influence(rows: Predictions) -> Vector:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         design = np.stack([np.ones_like(p), log_odds_of(p) - centre], axis=1)
         residual = happened - sigmoid(design @ fit.coefficients)
         return np.asarray(residual * (design @ of_slope))

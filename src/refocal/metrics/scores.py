@@ -150,7 +150,7 @@ def _brier_on_gpu(labels: Any, p: Any) -> float | None:
 def brier_terms(rows: Predictions) -> Vector:
     """The squared distance of each row from its label."""
     if rows.binary:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         return np.square(p - happened)
     label_p = _of_label(rows)
     squares = np.asarray(to_numpy(row_sums(rows.values, 2)), dtype=np.float64)
@@ -287,7 +287,7 @@ def spiegelhalter_test(
     )
     # The excess of each row's Brier score over its mean under calibration, and the variance of that score.
     if rows.binary:
-        p, happened = rows.event(1)
+        p, happened = rows.event_of_column(1)
         slope = 1.0 - 2.0 * p
         excesses = (happened - p) * slope
         variances = np.square(slope) * p * (1.0 - p)

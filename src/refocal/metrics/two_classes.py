@@ -58,7 +58,7 @@ def mean_bias(
 
 def bias_terms(rows: Predictions) -> Vector:
     """Probability less outcome, row by row."""
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     return p - happened
 
 
@@ -222,7 +222,7 @@ def _influence_on_area(
     of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Predictions
 ) -> Vector:
     """The influence of rows on an area under a curve; `of_one` and `of_zero` are those of each class by place."""
-    p, happened = rows.event(1)
+    p, happened = rows.event_of_column(1)
     place_of_row = place(p)
     return np.where(happened, of_one[place_of_row], of_zero[place_of_row])
 
@@ -231,7 +231,7 @@ def _scores(source: Predictions | BlockSums) -> ScoreCells:
     """The weight of each class at the distinct probabilities, or in cells of them."""
     if isinstance(source, BlockSums):
         return source.histogram.scores()
-    p, happened = source.event(1)
+    p, happened = source.event_of_column(1)
     values = np.unique(p)
     n_values = len(values)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]

@@ -89,7 +89,7 @@ def stream_sums(rows: Predictions, scale: ScoreScale) -> StreamSums:
     }
     if 2 < rows.n_classes <= most_classes:
         for label in range(rows.n_classes):
-            p_class, is_class = rows.event(label)
+            p_class, is_class = rows.event_of_column(label)
             name = f"class/{rows.name_of(label)}"
             sums[name] = _weighted(np.ones(len(p)), is_class - p_class, p_class * (1.0 - p_class))
     for column, groups in rows.groups.items():

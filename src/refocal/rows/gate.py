@@ -391,16 +391,24 @@ def _check_label_each(p: Array, labels: Array, ignore_index: IgnoreIndex, names:
         expected = "an array with at least one row"
         raise ShapeError(names.values, function, expected=expected, got=f"shape {tuple(p.shape)}")
     ones = to_numpy(labels)
-    if ones.ndim < 2 or ones.shape[-1] < 2 or ones.dtype.kind not in "biuf":
+    if ones.ndim < 2 or ones.dtype.kind not in "biuf":
         return
     marks = check_marks(ignore_index, function)
+    for axis in {1, ones.ndim - 1}:  # images (N, C, H, W) have their classes on axis 1
+        if _are_one_hot(np.moveaxis(ones, axis, -1), namespace(p).moveaxis(p, axis, -1), marks, names, function):
+            expected = "the number or the name of the class of each row: the argmax of one-hot labels"
+            got = "one-hot labels of classes whose probabilities sum to 1"
+            raise LabelError(names.labels, function, expected=expected, got=got)
+
+
+def _are_one_hot(ones: NDArray[Any], p: Array, marks: Sequence[int], names: Arguments, function: str) -> bool:
+    """Whether labels are the ones and zeros of one-hot classes, with the classes of both on the last axis."""
+    if ones.shape[-1] < 2:
+        return False
     labelled = ~are_marks(ones, marks).all(axis=-1)
     ones = ones[labelled]
     is_one_hot = len(ones) > 0 and ((ones == 0) | (ones == 1)).all() and (ones.sum(axis=-1) == 1).all()
-    if is_one_hot and _are_of_classes(p[in_library_of(p, labelled)], names.values, function):
-        expected = "the number or the name of the class of each row: the argmax of one-hot labels"
-        got = "one-hot labels of classes whose probabilities sum to 1"
-        raise LabelError(names.labels, function, expected=expected, got=got)
+    return bool(is_one_hot) and _are_of_classes(p[in_library_of(p, labelled)], names.values, function)
 
 
 def _are_of_classes(scores: Array, argument: str, function: str) -> bool:

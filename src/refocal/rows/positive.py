@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refocal.errors import DataError, LabelError, ParameterError
 from refocal.rows.keys import BOOLEAN_NUMBERS, LabelKey, label_key, number_keys
 from refocal.rows.labels import LabelMap, LabelRule, listed, missing_label
@@ -67,14 +69,14 @@ def is_called_by_other(column: str, classes: Sequence[Any]) -> bool:
 def check_series(values: Any, classes: Sequence[Any] | None, argument: str, function: str) -> None:
     """Refuse a Series of one number per row, of pandas, polars or Dask, that is called by the first of two classes.
 
-    Classes without names, None, are 0 and 1. A Series called '0' alone may be that of a frame without names, and says
-    nothing about these.
+    Classes without names, None, are 0 and 1. A Series called by a number, or '0', may be the column of a frame without
+    names, as it is in pandas or as pandas writes and reads it in CSV, and says nothing about these.
     """
     name = getattr(values, "name", None)
-    if not isinstance(name, str) or label_key(name) == 0:
+    if not isinstance(name, (str, bool, np.bool_)) or label_key(name) == 0:
         return
     known = (0, 1) if classes is None else classes
-    if is_called_by_other(name, known):
+    if is_called_by_other(str(name), known):
         expected = f"about {str(known[1])!r}, the positive class, or without a name"
         raise DataError(argument, function, expected=expected, got=f"a Series called {name!r}, by the other class")
 

@@ -29,7 +29,7 @@ from refocal._groups import Groups, as_groups
 from refocal.errors import ParameterError, ShapeError
 from refocal.maps.softmax import log_softmax
 from refocal.rows.class_names import column_order
-from refocal.rows.labels import IgnoreIndex, LabelMap
+from refocal.rows.labels import IgnoreIndex, LabelMap, LabelRule
 from refocal.rows.scores import model_log_probabilities
 
 
@@ -338,14 +338,19 @@ class Predictions(CheckedRows):
         return replace(self, clusters=numbers, cluster_name=name, cluster_names=names)
 
     def name_of(self, label: int) -> str:
-        """The name of a class; its number where there is none."""
+        """The name of the class of a column; its number where there is none."""
         column = self._column_of(label, "name_of")
         return str(self.classes[column]) if self.class_names is None else self.class_names[column]
 
-    def _column_of(self, label: Any, method: str) -> int:
-        """The number of the column of a class, which may be given by its name."""
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """What the classes are called; empty where they are column numbers."""
         given = () if self.given_classes is None else self.given_classes
-        names = self.class_names or tuple(str(name) for name in given)
+        return self.class_names or tuple(str(name) for name in given)
+
+    def _column_of(self, label: Any, method: str) -> int:
+        """The number of a column, which may be given by the name of its class."""
+        names = self._names
         if isinstance(label, str) and label in names:
             return names.index(label)
         is_number = isinstance(label, (int, np.integer)) and not isinstance(label, (bool, np.bool_))
@@ -438,13 +443,21 @@ class Predictions(CheckedRows):
     def _probabilities(self) -> Predictions:
         return self.as_probabilities()
 
-    def event(self, label: int | str) -> tuple[Vector, Flags]:
-        """The probability of class `label`, a column number or a name, in each row, and whether it occurred.
+    def event(self, label: Any) -> tuple[Vector, Flags]:
+        """The probability of class `label` in each row, and whether it occurred.
+
+        The class is the one that is called so; a column number is one only where no class is.
 
         >>> Predictions.from_log_odds([0.0, 3.0], [0, 1]).event(1)[0].round(2).tolist()
         [0.5, 0.95]
+        >>> Predictions.from_probabilities([[0.2, 0.8]], [1], class_names=[1, 2]).event(1)[0].round(2).tolist()
+        [0.2]
         """
-        column = self._column_of(label, "event")
+        column = LabelRule(self.n_classes, self._names).by_name().column(label)
+        return self.event_of_column(self._column_of(label, "event") if column < 0 else column)
+
+    def event_of_column(self, column: int) -> tuple[Vector, Flags]:
+        """`event` of the class of a column, whatever the classes are called."""
         rows = self._measured
         p = unit(rows.values if rows.binary else rows.values[:, column])
         return (1.0 - p if rows.binary and column == 0 else p), self.labels == column
@@ -455,12 +468,12 @@ class Predictions(CheckedRows):
         return in_library_of(self.values, self.labels)
 
     def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
-        """`event` of rising classes, on a GPU where these are; columns are read together as fast as one alone."""
+        """`event_of_column` of rising columns, on a GPU where these are, as fast together as one alone."""
         rows = self._measured
-        if rows.binary:
-            yield from map(rows.event, labels)
-            return
         labels = [self._column_of(label, "events") for label in labels]
+        if rows.binary:
+            yield from map(rows.event_of_column, labels)
+            return
         if on_gpu(rows.values):
             for label in labels:
                 yield rows.values[:, label], rows.labels_on_device == label
@@ -512,7 +525,7 @@ class Predictions(CheckedRows):
         """
         rows = self._measured
         if rows.binary:
-            return rows.event(1)
+            return rows.event_of_column(1)
         return rows.top[:2]
 
 

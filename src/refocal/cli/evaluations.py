@@ -179,6 +179,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
+    from refocal.calibrators import MultiLabelCalibration
     from refocal.calibrators.class_order import called_classes, in_order_of, named_classes
     from refocal.io.apply import columns_of_fit
 
@@ -188,6 +189,8 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
+        if isinstance(fitted[file.stem], MultiLabelCalibration) and not rows.multi_label:
+            raise UsageError(f"{file}: a calibrator of several labels; add --multi-label.")
     reading = rows.arguments(*fitted.values())
     if reading["input"] is None and fitted:
         reading["input"] = next(iter(fitted.values())).input  # a contradiction with the names of columns is refused

@@ -333,7 +333,7 @@ def diff(
     first, second = map(refocal.evaluate.load_evaluation, (old, new))
     with about(new):
         changes = refocal.evaluate.differences(first, second)
-    result([{**change._asdict(), "verdict": change.verdict} for change in changes])
+    result([{**change._asdict(), "compared": change.compared, "verdict": change.verdict} for change in changes])
     measured = {change.measure: refocal.metrics.METRICS[change.measure] for change in changes}
     rows = []
     for change in changes:

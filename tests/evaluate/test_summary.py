@@ -12,7 +12,7 @@ import pytest
 from refocal._json import to_json
 from refocal.calibrators import IsotonicCalibration, LogisticCalibration
 from refocal.evaluate import Evaluation, check_requirements, compare, evaluate
-from refocal.evaluate.summary import group_verdict, p_value_text, recommendation, verdict
+from refocal.evaluate.summary import group_verdict, p_value_text, recommendation, remarks, verdict
 from refocal.io import Predictions, blocks
 from refocal.report import render
 from refocal.segments import Segment
@@ -115,3 +115,8 @@ def test_methods_are_not_told_apart_on_rows_of_one_class(only, in_blocks):
                 assert (difference.p_value, difference.low, difference.high) == (1.0, -np.inf, np.inf)
         assert Evaluation.from_dict(json.loads(to_json(evaluation.to_dict()))) == evaluation
         assert "significantly better" not in render(evaluation)
+
+
+def test_one_row_is_said_in_the_singular():
+    found = evaluate(Predictions.from_probabilities([0.3], [0]), {}, n_resamples=5)
+    assert "1 row is few: the result may be due to chance." in remarks(found)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from refocal._digits import p_value_text
-from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
+from refocal.calibrators.description import FEW_ROWS, GUESSED, few_rows_remark, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
 from refocal.evaluate.provenance import AT_RANDOM_REMARKS, REPEATED_ID_REMARK, SAME_ROWS_REMARK, RunNote
@@ -335,7 +335,7 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.append(evaluation.run[RunNote.SHARED_CLUSTERS])
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
-        said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
+        said.append(f"{few_rows_remark(fewest)}.")
     if RunNote.ABSENT_CLASSES in evaluation.run:
         n_absent = int(evaluation.run[RunNote.ABSENT_CLASSES])
         said.append(

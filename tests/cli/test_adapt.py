@@ -45,6 +45,7 @@ def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
     assert result.shares[2] == pytest.approx(0.8, abs=0.05)
     page = (folder / "a.html").read_text(encoding="utf-8")
     assert "share of the fit" in page
+    assert "may well be wrong" not in page
     code, out, _ = refocal("adapt", "c.json", "new.csv", "-o", "a.json")
     assert "was not tested: name the rows of the fit with --fit-rows" in out
 
@@ -126,13 +127,19 @@ def test_rows_of_the_same_shares_change_nothing(refocal, files, folder):
 
 
 def test_other_changes_are_refused(refocal, files, folder):
-    code, out, _ = refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json")
+    line = ("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json", "--report", "n.html")
+    code, out, _ = refocal(*line)
     assert code == 3
     assert "Not adapted" in out
     assert "add --force" in out
     assert not (folder / "n.json").exists()
-    code, out, _ = refocal("adapt", "c.json", "faint.csv", "--fit-rows", "val.csv", "-o", "n.json", "--force")
+    page = (folder / "n.html").read_text(encoding="utf-8")
+    # What to expect was stated under a heading that said it does not hold.
+    assert "to be expected if the probabilities are right on these rows" in page
+    assert "something else than the shares has changed, so that they may well be wrong" in page
+    code, out, _ = refocal(*line, "--force")
     assert code == 0
+    assert "may well be wrong" in (folder / "n.html").read_text(encoding="utf-8")
     assert "New shares do not explain the rows" in out
 
 

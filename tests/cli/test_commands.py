@@ -529,6 +529,10 @@ def test_diff_and_a_report_of_several(refocal, folder):
     found = json.loads(refocal("diff", "a.json", "b.json", "--json")[1])
     assert found[0]["verdict"] == "better"
     assert refocal("report", "a.json", "b.json")[0] == 0
+    out = refocal("report", "a.json", "b.json", "--require", "accuracy>1%", "-o", "c.html")[1]
+    assert "passed: a.json: accuracy" in out
+    assert "passed: b.json: accuracy" in out
+    assert "passed: accuracy" in refocal("report", "a.json", "--require", "accuracy>1%", "-o", "c.html")[1]
     assert "2 evaluations side by side" in (folder / "report.html").read_text(encoding="utf-8")
     assert refocal("report", "a.json", "val.npz")[0] == 2
 

@@ -133,6 +133,8 @@ def test_what_is_wrong_is_said_in_a_line(refocal, table):
         (("--costs", "0,1;1"), "--costs must be numbers, as many in each row"),
         (("--costs", "0,1;1,0;1,1"), "refocal: --costs must be a matrix with a row for each of 2 classes"),
         (("--costs", "0,1;1,0", "--abstain", "nan"), "refocal: --abstain must be finite"),
+        (("--false-positive", "-1", "--false-negative", "1"), "--false-positive must be greater than 0. Got -1"),
+        (("--false-positive", "1", "--false-negative", "0"), "--false-negative must be greater than 0. Got 0"),
         (("--false-positive", "nan", "--false-negative", "1"), "refocal: --false-positive must be a finite number"),
         (("--costs", "0,1;1,0", "-o", "d.npz"), "must end in .csv"),
     ):

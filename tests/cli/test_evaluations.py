@@ -109,3 +109,16 @@ def test_one_file_of_labels_is_not_that_of_two_files_of_rows(refocal, folder):
     assert refocal("compare", "val.npy", "-m", "ts", "--resamples", "5", *labels)[0] == 0
     assert refocal("compare-many", "val.npy", "-m", "ts", *labels)[0] == 0
     assert refocal("monitor", "1.npy", *labels)[0] == 0
+
+
+def test_a_difference_in_json_says_what_its_interval_is_of(refocal, folder):
+    rng = np.random.default_rng(0)
+    p = rng.random(600)
+    table = pd.DataFrame({"p": p, "label": (rng.random(600) < p).astype(int)})
+    for name, part in (("old", table[:300]), ("new", table[300:])):
+        part.to_csv(f"{name}.csv", index=False)
+        assert refocal("evaluate", f"{name}.csv", "-o", f"{name}.json")[0] == 0
+    changes = json.loads(refocal("diff", "old.json", "new.json", "--json")[1])
+    compared = {change["measure"]: change["compared"] for change in changes}
+    assert compared["mean_bias"] == "distance from 0"
+    assert compared["log_loss"] == "value"

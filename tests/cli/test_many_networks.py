@@ -82,3 +82,30 @@ def test_runs_that_share_rows_and_signed_metrics_are_explained(refocal, folder):
     assert "another data set or network: C, b, seed 0 (those of B, a, seed 0). They count as independent" in text
     assert "are of its distance from 0." in text
     assert "The methods are measured on what they were fitted on" in (folder / "many.html").read_text(encoding="utf-8")
+
+
+def test_an_error_about_the_contents_of_a_run_names_its_file(refocal, folder):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(60, 3)), rng.integers(3, size=60)
+    broken = logits.copy()
+    broken[3, 0] = np.nan
+    (folder / "runs").mkdir()
+    np.savez("runs/a.npz", logits=logits, labels=labels)
+    for arrays, said in (
+        ({"logits": broken, "labels": labels}, "Got NaN in row 3 in runs/b.npz instead"),
+        ({"logits": logits, "labels": labels + 5}, "Got labels from 5 to 7 in runs/b.npz instead"),
+        ({"logits": logits, "labels": labels[1:]}, "Got shape (59,) in runs/b.npz instead"),
+    ):
+        np.savez("runs/b.npz", **arrays)
+        code, _, err = refocal("compare-many", "runs", "-m", "ts")
+        assert code == 1
+        assert said in err
+
+
+def test_a_folder_of_folders_of_runs_is_told_the_pattern(refocal, folder):
+    (folder / "deep" / "cifar" / "net").mkdir(parents=True)
+    for part in ("val", "test"):
+        np.savez(f"deep/cifar/net/{part}.npz", logits=np.eye(3), labels=np.arange(3))
+    err = refocal("compare-many", "deep", "-m", "ts")[2]
+    assert "deep: no runs; a folder must hold files of rows, or folders of one run each" in err
+    assert "give a pattern: 'deep/{dataset}/{network}/{part}.npz'" in err

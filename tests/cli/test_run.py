@@ -109,7 +109,7 @@ WRONG = [
     ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
     ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
     ("fit score.npz", 1, "'labels' must be between 0 and 1. Got labels from 0 to 3"),
-    ("fit text.npz", 1, "Names of classes are understood if the file lists them all in an array class_names"),
+    ("fit text.npz", 1, "Names of classes are understood if the columns of a table are called by them"),
     ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),
     ("compare same.npz test.npz", 1, "same.npz: 'labels' must be of at least two classes"),
     ("compare sub", 2, "sub: a data set; compare needs all rows in memory"),
@@ -379,3 +379,51 @@ def test_groups_that_the_fit_has_not_seen_are_explained_with_options(refocal, fo
     assert "no groups of 'g' were given that the fit has seen (False, True)" in err
     assert "The column that --groups names must have them as they were in the fit." in err
     assert "groups={}" not in err
+
+
+def test_a_percentage_among_probabilities_is_named_and_not_the_sum_of_its_row(refocal, folder):
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    table = pd.DataFrame({"p": p, "label": (rng.random(300) < p).astype(int)})
+    table.to_csv("rows.csv", index=False)
+    table.assign(p=np.round(100 * p, 1) + 1.0).to_csv("percent.csv", index=False)
+    assert refocal("fit", "rows.csv", "-m", "logistic", "-o", "p.json")[0] == 0
+    code, _, err = refocal("apply", "p.json", "percent.csv", "-o", "out.csv")
+    assert code == 1
+    assert f"Got {np.round(100 * p[0], 1) + 1:.6g} in row 0 of percent.csv instead" in err
+
+
+def test_names_of_classes_of_a_table_are_advised_as_names_of_its_columns(refocal, folder):
+    labels = np.array(["class 0", "class 1", "dog"])[np.arange(30) % 3]
+    scores = {f"class {i}": np.random.default_rng(i).normal(size=30) for i in range(3)}
+    pd.DataFrame({**scores, "label": labels}).to_csv("dog.csv", index=False)
+    assert "if the columns of a table are called by them" in refocal("fit", "dog.csv")[2]
+
+
+def test_a_calibrator_of_several_labels_asks_for_the_option(refocal, folder):
+    logits = np.random.default_rng(0).normal(size=(300, 3))
+    np.savez("several.npz", log_odds=logits, labels=(logits > 0.3).astype(int))
+    assert refocal("fit", "several.npz", "--multi-label", "-o", "several.json")[0] == 0
+    code, _, err = refocal("evaluate", "several.npz", "several.json")
+    assert (code, "several.json: a calibrator of several labels; add --multi-label." in err) == (2, True)
+    for command in (
+        ("adapt", "several.json", "several.npz"),
+        ("monitor", "several.npz", "--calibrator", "several.json"),
+    ):
+        code, _, err = refocal(*command)
+        assert code == 2
+        assert "The calibrator is one of several labels; this takes rows of one label" in err
+
+
+def test_a_missing_column_of_groups_is_said_as_that_and_not_as_one_of_scores(refocal, folder):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"p": rng.random(300), "label": rng.integers(2, size=300), "g": np.arange(300) % 2})
+    table.to_csv("rows.csv", index=False)
+    table.drop(columns="g").to_csv("without.csv", index=False)
+    assert refocal("fit", "rows.csv", "--groups", "g", "-m", "group", "-o", "g.json")[0] == 0
+    for command in (("evaluate", "without.csv", "g.json"), ("apply", "g.json", "without.csv", "-o", "out.csv")):
+        err = refocal(*command)[2]
+        assert "without.csv: no column 'g' with the groups. It has 'p', 'label'." in err
+        assert "--values" not in err
+    err = refocal("evaluate", "without.csv", "--clusters", "customer")[2]
+    assert "no column 'customer' with the clusters" in err

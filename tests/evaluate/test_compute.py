@@ -608,3 +608,43 @@ def test_an_evaluation_of_one_row_has_intervals_without_end(tmp_path):
     written = json.loads((tmp_path / "one.json").read_text())
     assert written["methods"][0]["measures"]["log_loss"]["high"] is None
     assert load_evaluation(tmp_path / "one.json").before.measures == found.before.measures
+
+
+def forest_of_two_classes(n=200, seed=0):
+    """Probabilities of 50 votes and labels; the probability of the last label is 0."""
+    rng = np.random.default_rng(seed)
+    p = rng.integers(1, 50, n) / 50
+    y = (rng.random(n) < p).astype(np.int64)
+    p[-1], y[-1] = 0.0, 1
+    return p, y
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_probability_of_0_at_a_label_is_said_with_what_it_adds_to_the_log_loss(in_blocks):
+    p, y = forest_of_two_classes()
+    rows = Predictions.from_probabilities(p, y)
+    if in_blocks:
+        rows = blocks([(p[:90], y[:90]), (p[90:], y[90:])], input="probabilities")
+    found = evaluate(rows, {})
+    added = -np.log(np.finfo(np.float64).eps) / 200
+    of_others = -np.log(np.where(y == 1, p, 1.0 - p)[:-1]).sum() / 200
+    assert found.before.measures["log_loss"].value == pytest.approx(of_others + added)
+    (said,) = [remark for remark in remarks(found) if "probability of 0" in remark]
+    assert said.startswith("1 row has a probability of 0, or below 2.2e-16, at the label")
+    assert f"counted as 2.2e-16, such rows add {added:.4f} to the log-loss" in said
+    assert said in found.to_dict()["run"].values()
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_no_zero_is_said_of_rows_without_one_of_weight_0_and_of_logits(in_blocks):
+    p, y = forest_of_two_classes()
+    weight = np.ones(len(y))
+    weight[-1] = 0.0
+    logits = np.where(y[:, None] == [0, 1], -40.0, 0.0)
+    pairs = [
+        ((p, y, weight), Predictions.from_probabilities(p, y, weight=weight), "probabilities"),
+        ((logits, y), Predictions.from_logits(logits, y), "logits"),
+    ]
+    for arrays, rows, kind in pairs:
+        found = evaluate(blocks([arrays], input=kind) if in_blocks else rows, {})
+        assert not any("probability of 0" in remark for remark in remarks(found))

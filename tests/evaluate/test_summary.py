@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from refocal.evaluate import check_requirements, compare, evaluate
-from refocal.evaluate.summary import group_verdict, p_value_text, verdict
-from refocal.io import Predictions
+from refocal._json import to_json
+from refocal.calibrators import IsotonicCalibration, LogisticCalibration
+from refocal.evaluate import Evaluation, check_requirements, compare, evaluate
+from refocal.evaluate.summary import group_verdict, p_value_text, recommendation, remarks, verdict
+from refocal.io import Predictions, blocks
+from refocal.report import render
 from refocal.segments import Segment
 
 NUMBER = r"[+−]?(\d+\.\d+)"
@@ -77,3 +81,42 @@ def test_a_log_loss_that_falls_is_written_with_the_digits_that_show_it():
     numbers = re.search(r"lowers the log-loss from (0\.\d+) to (0\.\d+);", said)
     assert numbers is not None
     assert float(numbers[1]) > float(numbers[2])
+
+
+@pytest.mark.parametrize("only", [0, 1])
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_methods_are_not_told_apart_on_rows_of_one_class(only, in_blocks):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=1000) - 1.0
+    p = 1.0 / (1.0 + np.exp(-log_odds))
+    y = (rng.random(1000) < p).astype(np.int64)
+    names = ("no", "yes")
+    calibrators = {
+        "logistic": LogisticCalibration(input="probabilities").fit(p[:600], y[:600]),
+        "isotonic": IsotonicCalibration(input="probabilities").fit(p[:600], y[:600]),
+    }
+    # The rows of the other class have no weight.
+    p, y, weight = p[600:], y[600:], (y[600:] == only).astype(float)
+    rows = Predictions.from_probabilities(p, y, weight=weight, class_names=names)
+    if in_blocks:
+        rows = blocks([(p, y, weight)], input="probabilities", class_names=names)
+    said = f"the test rows are all of class {names[only]}: methods cannot be told apart."
+    found = evaluate(rows, calibrators)
+    assert not found.recommended
+    worth = int((weight > 0).sum())
+    expected = "it takes 100 test rows" if worth < 100 else said
+    assert expected in recommendation(found)
+    shown = evaluate(rows, calibrators, chosen="isotonic")
+    assert recommendation(shown).endswith(said.replace("the test", "The test"))
+    for evaluation in (found, shown):
+        assert "does not change the log-loss significantly" in verdict(evaluation) or evaluation.chosen == "none"
+        for method in evaluation.methods:
+            for difference in (method.against_none | method.against_chosen).values():
+                assert (difference.p_value, difference.low, difference.high) == (1.0, -np.inf, np.inf)
+        assert Evaluation.from_dict(json.loads(to_json(evaluation.to_dict()))) == evaluation
+        assert "significantly better" not in render(evaluation)
+
+
+def test_one_row_is_said_in_the_singular():
+    found = evaluate(Predictions.from_probabilities([0.3], [0]), {}, n_resamples=5)
+    assert "1 row is few: the result may be due to chance." in remarks(found)

@@ -10,6 +10,7 @@ import pytest
 
 from refocal.io import Predictions
 from refocal.monitor import CalibrationMonitor, evidence
+from refocal.monitor.advice import Trust
 from refocal.monitor.evidence import BatchTest, Stream
 
 
@@ -233,7 +234,7 @@ def test_predictions_say_what_to_expect_and_labels_whether_that_could_be_trusted
 
     rng = np.random.default_rng(5)
     monitor = CalibrationMonitor()
-    for day in range(6):
+    for day in range(30):
         p = rng.beta(0.5, 0.5, 400)
         y = (rng.random(400) < p).astype(int)
         monitor.update(p, ids=[f"{day}/{i}" for i in range(400)], period=day)
@@ -248,6 +249,22 @@ def test_predictions_say_what_to_expect_and_labels_whether_that_could_be_trusted
         assert realised.log_loss == pytest.approx(log_loss(y, p), rel=1e-9)
         assert realised.expected_accuracy_of_labelled == pytest.approx(realised.expected_accuracy)
     assert "could be trusted" in monitor.trust().sentence
+
+
+def test_few_labels_do_not_say_that_estimates_without_labels_could_be_trusted():
+    """An interval of ± 10.73 points, with 0 in it, was called one that could be trusted."""
+    rest = "over 3 periods the accuracy was -7.68 ± 10.73 points from what was expected, the log-loss +0.0100 ± 0.0200."
+    unknown = "No evidence that estimates without labels were off, but they may have been by up to"
+    found = Trust(3, -0.0768, 0.1073, 0.01, 0.02).sentence
+    assert found == f"{unknown} 18.41 points of accuracy or 0.0300 of log-loss: {rest}"
+    for accuracy, log_loss, said in (
+        ((0.009, 0.010), (0.01, 0.02), "Estimates without labels could be trusted"),
+        ((0.011, 0.012), (0.01, 0.02), f"{unknown} 2.30 points of accuracy or 0.0300 of log-loss"),
+        ((0.001, 0.010), (-0.02, 0.05), f"{unknown} 1.10 points of accuracy or 0.0700 of log-loss"),
+        ((-0.03, 0.02), (0.01, 0.02), "Estimates without labels could not be trusted"),
+        ((0.001, 0.1), (-0.03, 0.02), "Estimates without labels could not be trusted"),
+    ):
+        assert Trust(9, *accuracy, *log_loss).sentence.startswith(f"{said}: over 9 periods")
 
 
 def test_the_mean_of_two_tests_is_that_of_their_e_values_where_streams_have_other_shares():

@@ -110,6 +110,35 @@ def test_monitors_that_do_not_fit_are_not_merged():
         waiting.merge(also_waiting)
 
 
+def test_monitors_of_other_calibrators_or_without_their_groups_are_not_merged():
+    """Rows of two calibrators were in one monitor, which then knew of none."""
+
+    def watched(calibrator, columns):
+        monitor = filled(1, 1)
+        monitor.calibrated_by, monitor.group_columns = calibrator, columns
+        return monitor
+
+    for ours, theirs, message in (
+        ("one", "two", "must be a monitor of the same calibrator, as this one. Got one of another calibrator"),
+        ("one", "", "must be a monitor of the same calibrator, as this one. Got one of rows without a calibrator"),
+        ("", "one", "must be a monitor of rows without a calibrator, as this one. Got one of another calibrator"),
+    ):
+        with pytest.raises(DataError, match=message):
+            watched(ours, ()).merge(watched(theirs, ()))
+    for columns, got in (((), "none"), (("shop",), "shop")):
+        with pytest.raises(DataError, match=f"a monitor of the groups region, as this one. Got one of {got} instead"):
+            watched("", ("region",)).merge(watched("", columns))
+    for ours, theirs, known in (
+        ((None, None), ("one", ("region",)), ("one", ("region",))),
+        (("one", ("region",)), (None, None), ("one", ("region",))),
+        (("", ()), (None, None), ("", ())),
+        ((None, None), (None, None), (None, None)),
+        (("", ()), ("", ("region",)), ("", ("region",))),  # as a batch: groups may be watched from now on
+    ):
+        merged = watched(*ours).merge(watched(*theirs))
+        assert (merged.calibrated_by, merged.group_columns) == known
+
+
 def test_the_rows_of_a_monitor_are_merged_once():
     east, west, both = filled(3, 1), filled(3, 2), CalibrationMonitor()
     both.merge(east).merge(west)
@@ -307,6 +336,10 @@ def test_impossible_outcomes_leave_finite_numbers():
         (lambda m: m.update([0.2]), ParameterError, "'ids' .* must be given where labels are not"),
         (lambda m: m.update([0.2, 0.3], ids=["a"]), ShapeError, "2 ids"),
         (lambda m: m.update([0.2, 0.3], ids=["a", "a"]), DataError, "different"),
+        (lambda m: m.update([0.2, 0.3], [0, 1], ids=["a", "a"]), DataError, "different for all rows. Got 'a' twice"),
+        (lambda m: m.update([0.2, 0.3], [0, 1], ids=["a"]), ShapeError, "2 ids"),
+        (lambda m: m.update([0.2], [0], ids=["waits"]), DataError, "none of predictions that wait.* Got 'waits'"),
+        (lambda m: m.update([0.2], ids=["waits"]), DataError, "none of predictions that wait.* Got 'waits'"),
         (lambda m: m.update([0.2], [0], period=1.5), ParameterError, "a text, a date or a whole number"),
         (lambda m: m.update([0.2], [0], period="May"), ParameterError, "whole numbers, as those before"),
         (lambda m: m.add_labels(["a"], [0, 1]), ShapeError, r"\(1,\)"),
@@ -318,6 +351,7 @@ def test_impossible_outcomes_leave_finite_numbers():
 def test_wrong_input_is_named(call, error, message):
     monitor = CalibrationMonitor()
     monitor.update([0.4], [1])
+    monitor.update([0.4], ids=["waits"])
     with pytest.raises(error, match=message):
         call(monitor)
 

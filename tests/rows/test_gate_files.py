@@ -14,7 +14,7 @@ import pytest
 from helpers import draw_logits
 from refocal import GroupCalibration, TemperatureScaling, load
 from refocal.cli.run import run
-from refocal.errors import FormatError
+from refocal.errors import FormatError, InputWarning
 from refocal.evaluate import evaluate
 from refocal.io import Predictions, apply, open_rows, read
 from refocal.monitor import CalibrationMonitor
@@ -322,6 +322,35 @@ def test_groups_that_no_fit_has_seen_are_said_by_every_command(tmp_path, monkeyp
         assert "no groups of 'month' were given that the fit has seen" in captured.out + captured.err
 
 
+@pytest.fixture
+def two_columns(tmp_path, months):
+    """A calibrator of two columns of groups, and rows whose regions it has not seen."""
+    months["month"] = months["month"].dt.strftime("%Y-%m")
+    months["region"] = np.array(["north", "south"])[np.arange(len(months)) % 2]
+    months.to_csv(tmp_path / "val.csv", index=False)
+    fitted = GroupCalibration(method="ts").fit(read(tmp_path / "val.csv", groups=["month", "region"]))
+    return fitted, months.assign(region="in " + months["region"])
+
+
+def test_every_column_of_groups_must_have_some_that_the_fit_has_seen(tmp_path, two_columns):
+    fitted, unseen = two_columns
+    unseen.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.warns(InputWarning, match="no groups of 'region' were given that the fit has seen \\(north, south"):
+        (written,) = apply(fitted, tmp_path / "rows.csv", tmp_path / "p.csv")
+    assert written.n_unseen == len(unseen)
+
+
+def test_a_row_of_an_unseen_group_in_one_column_is_counted(tmp_path, two_columns):
+    fitted, unseen = two_columns
+    seen = pd.read_csv(tmp_path / "val.csv")
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    seen.to_parquet(folder / "a.parquet")
+    unseen.iloc[:600].to_parquet(folder / "b.parquet")
+    written = apply(fitted, folder, tmp_path / "out")
+    assert [(part.n_unseen, part.unused_columns) for part in written] == [(0, ()), (600, ("region",))]
+
+
 def test_a_part_may_have_groups_that_no_fit_has_seen(tmp_path, months):
     months["month"] = months["month"].dt.strftime("%Y-%m")
     seen = months[months["month"] != "2026-03"]
@@ -333,7 +362,7 @@ def test_a_part_may_have_groups_that_no_fit_has_seen(tmp_path, months):
     rows = read(tmp_path / "val.csv", groups=["month"])
     fitted = GroupCalibration(method="ts").fit(rows)
     written = apply(fitted, folder, tmp_path / "out")
-    assert [part.saw_groups for part in written] == [True, True, False]
+    assert [part.unused_columns for part in written] == [(), (), ("month",)]
     last = pd.read_parquet(tmp_path / "out" / "2026-03.parquet")
     expected = fitted.predict_proba(months.loc[months["month"] == "2026-03", "log_odds"].to_numpy(), groups={})[:, 1]
     np.testing.assert_allclose(last["p"], expected, rtol=1e-6)

@@ -192,11 +192,18 @@ class PredictionSets(Calibrator):
         known = next(iter(self.group_thresholds_.values()))
         return n_rows - int(np.count_nonzero(np.isin(self._names_of_rows(groups), list(known))))
 
+    def unused_columns(self, groups: Groups) -> list[str]:
+        """The column of the fit where it is missing, or no row has a group that the fit has seen."""
+        n_rows = len(self._names_of_rows(groups)) if groups else 0
+        return list(self.group_thresholds_) if self._n_unseen(groups, n_rows) == n_rows else []
+
     def warn_of_unused(self, groups: Groups, function: str) -> None:
         """Warn where no row has a group that the fit has seen."""
-        n_rows = len(self._names_of_rows(groups)) if groups else 0
-        if self._n_unseen(groups, n_rows) == n_rows:
-            column = next(iter(self.group_thresholds_))
+        self.warn_of_columns(self.unused_columns(groups), function)
+
+    def warn_of_columns(self, unused: Sequence[str], function: str) -> None:
+        """Warn of the column of the fit, where no row has one of its groups."""
+        for column in unused:
             text = f"no groups of {column!r} were given that the fit has seen: every set holds all classes."
             warn(InputWarning(text, function=function))
 

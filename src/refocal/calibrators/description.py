@@ -14,7 +14,6 @@ from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.
 FEW_ROWS = 30
-FEW_ROWS_REMARK = "{} rows are few: the result may be due to chance"
 GUESSED = (
     "the scores predict the labels no better than guessing. Check that the labels belong to these rows and that the "
     "columns are in the order of the classes"
@@ -57,6 +56,11 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
     return log_loss >= as_guessing * math.log(n_classes)
 
 
+def few_rows_remark(n_rows: int) -> str:
+    """What is said of fewer rows than `FEW_ROWS`."""
+    return f"{'1 row is' if n_rows == 1 else f'{n_rows} rows are'} few: the result may be due to chance"
+
+
 def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     """Warnings about a fit: few rows, measures that got worse by more than chance, or no better than guessing.
 
@@ -68,7 +72,7 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     n_rows = report["n_samples"]
     before = report["before"]
     after = report["after"]
-    messages = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
+    messages = [few_rows_remark(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
     # The bins of the ECE in a report; under perfect calibration it is about √(bins · a(1-a) / rows).
     ece_bins = 15

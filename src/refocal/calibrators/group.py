@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self
@@ -189,17 +189,24 @@ class GroupCalibration(Calibrator):
         return {column: groups[column] for column in self.lines_ if column in groups}
 
     def n_unseen(self, groups: Any, n_rows: int) -> int:
-        """How many of some rows have no group that the fit has seen."""
-        groups = as_groups(groups, n_rows, f"{type(self).__name__}.n_unseen")
-        is_seen = np.zeros(n_rows, dtype=np.bool_)
-        for column, names in self._seen(groups).items():
-            is_seen |= np.isin(names, self.lines_[column].names)
-        return n_rows - int(np.count_nonzero(is_seen))
+        """How many of some rows have a group, in any column of the fit, that the fit has not seen."""
+        given = self._seen(as_groups(groups, n_rows, f"{type(self).__name__}.n_unseen"))
+        is_unseen = np.full(n_rows, len(given) < len(self.lines_))
+        for column, names in given.items():
+            is_unseen |= ~np.isin(names, self.lines_[column].names)
+        return int(np.count_nonzero(is_unseen))
+
+    def unused_columns(self, groups: Groups) -> list[str]:
+        """The columns of the fit that are missing, or in which no row has a group that the fit has seen."""
+        given = self._seen(groups)
+        return [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]
 
     def warn_of_unused(self, groups: Groups, function: str) -> None:
-        """Warn of columns of the fit that are missing, or in which no row has a group that the fit has seen."""
-        given = self._seen(groups)
-        unused = [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]
+        """Warn of the unused columns of groups."""
+        self.warn_of_columns(self.unused_columns(groups), function)
+
+    def warn_of_columns(self, unused: Sequence[str], function: str) -> None:
+        """Warn of these columns of the fit, whose lines no row has."""
         if unused:
             seen = "; ".join(listed(self.lines_[name].names.tolist()) for name in unused)
             text = f"no groups of {' or '.join(map(repr, unused))} were given that the fit has seen ({seen})"

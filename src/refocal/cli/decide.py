@@ -335,6 +335,9 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
     if costs is None:
         if false_positive is None or false_negative is None:
             raise UsageError("--false-positive and --false-negative must be given together.")
+        for option, cost in (("--false-positive", false_positive), ("--false-negative", false_negative)):
+            if cost <= 0.0:
+                raise UsageError(f"{option} must be greater than 0. Got {cost:g} instead.")
         return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
     # Path.is_file refuses a table that is longer than any name of a file.
     is_file = os.path.isfile(costs)

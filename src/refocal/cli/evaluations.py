@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -179,6 +179,7 @@ def evaluate(
 
     refocal evaluate test.npz calibrator.json --report report.html
     """
+    from refocal.calibrators import MultiLabelCalibration
     from refocal.calibrators.class_order import called_classes, in_order_of, named_classes
     from refocal.io.apply import columns_of_fit
 
@@ -188,6 +189,8 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
+        if isinstance(fitted[file.stem], MultiLabelCalibration) and not rows.multi_label:
+            raise UsageError(f"{file}: a calibrator of several labels; add --multi-label.")
     reading = rows.arguments(*fitted.values())
     if reading["input"] is None and fitted:
         reading["input"] = next(iter(fitted.values())).input  # a contradiction with the names of columns is refused
@@ -303,7 +306,8 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         evaluations = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _finish(evaluations, shared, report=output, over_time=over_time)
+    files = sources if all(are_evaluations) else []
+    _finish(evaluations, shared, report=output, over_time=over_time, sources=files)
 
 
 def _report_many(source: Path, output: Path, shared: SharingOptions) -> None:
@@ -330,7 +334,7 @@ def diff(
     first, second = map(refocal.evaluate.load_evaluation, (old, new))
     with about(new):
         changes = refocal.evaluate.differences(first, second)
-    result([{**change._asdict(), "verdict": change.verdict} for change in changes])
+    result([{**change._asdict(), "compared": change.compared, "verdict": change.verdict} for change in changes])
     measured = {change.measure: refocal.metrics.METRICS[change.measure] for change in changes}
     rows = []
     for change in changes:
@@ -456,12 +460,21 @@ def _finish(
     output: Path | None = None,
     report: Path | None = None,
     over_time: bool = False,
+    sources: Sequence[Path] = (),
 ) -> None:
-    """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
+    """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold.
+
+    `sources` are the files of several evaluations, which tell their requirements apart.
+    """
     every = evaluated if isinstance(evaluated, list) else [evaluated]
     data = {"output": str(report)}
     require = shared.require or ()
-    checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
+    names = [f"{source}: " for source in sources] if len(sources) > 1 else [""] * len(every)
+    checks = [
+        (name, check)
+        for name, each in zip(names, every, strict=True)
+        for check in refocal.evaluate.check_requirements(each, require)
+    ]
     if not isinstance(evaluated, list):
         data = evaluated.to_dict()
         if output is not None:
@@ -474,6 +487,6 @@ def _finish(
             refocal.report.write_report(every, report, over_time=over_time, **asked)
     result(data)
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
-    say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
-    if not all(check.passed for check in checks):
+    say(*(f"{'passed' if check.passed else 'FAILED'}: {name}{check.text}" for name, check in checks))
+    if not all(check.passed for _, check in checks):
         raise Exit(ExitCode.NEGATIVE)

@@ -175,7 +175,7 @@ def monitor(
     if batch.cluster is not None and batch.period is not None:
         raise UsageError("--cluster names the period of each row; leave out --period.")
     watched = _opened(state, new, batch.merge or [], scores.positive_label)
-    if not (state.is_file() or batches or batch.outcomes or batch.merge):
+    if not (state.is_file() or batches or batch.merge):  # labels alone are of no predictions
         raise FileNotFoundError(f"{state}: no such file; a new state begins with batches.")
     if scores.positive_label is None and watched.class_names is None and watched.positive_label is not None:
         reading = reading | {"positive_label": watched.positive_label}
@@ -282,6 +282,7 @@ def _say_state(watched: refocal.monitor.CalibrationMonitor, notes: list[str], st
     if history:
         table = refocal.report.details.periods_table(history[-shown:], watched.compared)
         print_table([name for name in table[0] if name not in left_out], table)
+        say(refocal.report.details.ECE_OF_MONITOR)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     unlabelled = [each for each in watched.expected() if each.n_labelled < each.n_predicted]
     if watched.n_waiting and unlabelled:
@@ -388,6 +389,8 @@ def _add(
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     known = watched.class_names
     with about(file):
+        if raw.labels is not None and names is not None:
+            refocal.monitor.monitor.check_ids(watched, names, len(names), "refocal monitor")
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)

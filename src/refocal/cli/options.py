@@ -123,6 +123,11 @@ class ScoreOptions(ColumnOptions):
 
     def applied_to(self, calibrator: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
         """The arguments of `refocal.read` for rows of the kind that a calibrator takes, unless the options say."""
+        from refocal.calibrators import MultiLabelCalibration
+
+        if isinstance(calibrator, MultiLabelCalibration):
+            instead = "rows of several are measured by refocal evaluate --multi-label"
+            raise UsageError(f"The calibrator is one of several labels; this takes rows of one label, {instead}.")
         reading = self.arguments(calibrator)
         if calibrator is None or reading["input"] == "probabilities":
             return reading

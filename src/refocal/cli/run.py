@@ -36,7 +36,8 @@ REMEDIES = {
     Remedy.READ_LOGITS: "If those are meant, leave out --probabilities.",
     Remedy.IGNORE_INDEX: "Leave such rows out with --ignore-index.",
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
-    Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
+    Remedy.CLASS_NAMES: "Names of classes are understood if the columns of a table are called by them, "
+    "or an array class_names lists them all.",
     Remedy.CLASSES_OF_CALIBRATOR: "",
     Remedy.NAMED_ROWS: "",
     Remedy.NAMES_OF_MONITOR: "",

@@ -16,7 +16,7 @@ from refocal.evaluate import _details as details
 from refocal.evaluate._block_sums import Counts, MethodCounts, Sums, TermSums, cluster_factors, mean_metrics
 from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS
-from refocal.evaluate.predicted import Methods, Predicted, log_proba_of_logits
+from refocal.evaluate.predicted import Methods, Predicted, ZerosAtLabels, log_proba_of_logits
 from refocal.evaluate.statements import score_terms
 from refocal.metrics import CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
@@ -43,7 +43,7 @@ def sum_rows(rows: BlockedDataset, methods: Methods) -> Sums:
 
     refined = repeat_with_finer_cells(one_pass, finer, MAX_REFINEMENTS)
     pairs = zip(total.methods, refined.histograms, strict=True)
-    return Sums([replace(of_method, histogram=histogram) for of_method, histogram in pairs], total.terms)
+    return replace(total, methods=[replace(of_method, histogram=histogram) for of_method, histogram in pairs])
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ def count_block(
     cubes = np.zeros((len(metrics) + 1, 2 * n_methods + 1, 2 * n_methods + 1))
     score_variances = np.zeros(n_methods)
     clusters: ClusterSums | None = None
+    zeros = ZerosAtLabels(0, 0.0, 0.0)
     for part, predicted in predict.parts(block):
+        zeros = zeros.merge(ZerosAtLabels.of(predicted[0].logs.values, part))
         group_names, group_numbers = details.numbered(part.groups)
         for counts, of_method in zip(methods, predicted, strict=True):
             counts.count(of_method.rows, group_names, group_numbers)
@@ -118,7 +120,7 @@ def count_block(
         else:
             of_part = ClusterSums.of(part.clusters, (terms * weight).reshape(-1, len(weight)))
             clusters = merged(clusters, of_part)
-    return Counts(methods, TermSums(sums, products, cubes, score_variances, clusters))
+    return Counts(methods, TermSums(sums, products, cubes, score_variances, clusters), zeros)
 
 
 def _scores(predicted: Sequence[Predicted]) -> tuple[list[Vector], list[Vector]]:

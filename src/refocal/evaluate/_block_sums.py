@@ -12,6 +12,7 @@ from refocal.evaluate import _details as details
 from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate._results import reported
+from refocal.evaluate.predicted import ZerosAtLabels
 from refocal.metrics import CalibrationHistogram
 from refocal.metrics.record import BlockSums, Metric
 from refocal.metrics.smooth import GRID_POINTS, residuals_on_grid
@@ -190,11 +191,13 @@ class Counts:
 
     methods: list[MethodCounts]
     terms: TermSums
+    zeros: ZerosAtLabels
 
     def merge(self, other: Counts) -> Counts:
         """The sums over the rows of both."""
         pairs = zip(self.methods, other.methods, strict=True)
-        return Counts([mine.merge(theirs) for mine, theirs in pairs], self.terms.merge(other.terms))
+        methods = [mine.merge(theirs) for mine, theirs in pairs]
+        return Counts(methods, self.terms.merge(other.terms), self.zeros.merge(other.zeros))
 
     def finish(self) -> Sums:
         """The sums over all rows; measures of classes take the place of their histograms, which are large to send."""
@@ -213,7 +216,7 @@ class Counts:
                     groups=counts.groups,
                 )
             )
-        return Sums(methods, self.terms)
+        return Sums(methods, self.terms, self.zeros)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +234,8 @@ class Sums:
 
     methods: list[MethodSums]
     terms: TermSums
+    zeros: ZerosAtLabels
+    """Of logits they say nothing: these may be as low."""
 
     @property
     def n_clusters(self) -> int | None:

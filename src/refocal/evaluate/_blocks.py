@@ -72,6 +72,8 @@ def measure_in_blocks(rows: BlockedDataset, methods: Methods, report: Progress) 
         result = _result(of_method, metrics_of_method, total.terms.weight, score, seconds)
         results[name] = result if in_bins is None else _by_clusters(result, of_method, in_bins.of_method(i))
     notes = BINS_NOTE | unit_notes(rows.reader.clusters or "", total.n_clusters)
+    if rows.input == "probabilities":
+        notes |= total.zeros.note(total.terms.weight)
     if rows.n_skipped:
         notes["rows skipped"] = str(rows.n_skipped)
     if rows.bad_parts:

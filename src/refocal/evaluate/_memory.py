@@ -21,7 +21,7 @@ from refocal.evaluate import _details as details
 from refocal.evaluate._results import BINS_NOTE, SEED, Details, Progress, Result, Results, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.evaluate.multilabel import are_of_labels
-from refocal.evaluate.predicted import Methods, Predicted, log_proba, warn_of_unseen
+from refocal.evaluate.predicted import Methods, Predicted, ZerosAtLabels, log_proba, warn_of_unseen
 from refocal.evaluate.provenance import unit_notes
 from refocal.evaluate.statements import ScoreTest, score_terms
 from refocal.metrics.bins import bins_of, uniform_index
@@ -64,6 +64,8 @@ def measure_in_memory(
     forget_resamples()
     n_clusters = None if test.clusters is None else len(np.unique(test.clusters))
     notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS_NOTE, **unit_notes(test.cluster_name, n_clusters)}
+    if test.input == "probabilities":
+        notes |= ZerosAtLabels.of(model_log_p, test).note(float(test.weights.sum()))
     n_groups = sum(len(np.unique(column)) for column in groups.values())
     return Results(results, len(test), list(test.groups), n_groups, notes)
 

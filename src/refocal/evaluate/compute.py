@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def compare(
         is within 1 % of the best and which improve on the model as it is, by a test of all methods together
         (`refocal.evaluate.statements`). Among methods that are statistically indistinguishable from it, the one of
         lowest log-loss is preferred; if the log-losses are indistinguishable too, "auto", or else the simplest. Where
-        no method improves significantly it is "none", as on fewer than 100 test rows.
+        no method improves significantly it is "none", as on fewer than 100 test rows or on those of one of two classes.
     title : str
         A description of the predictions, for the report.
     n_resamples, level, seed
@@ -304,14 +305,25 @@ def evaluate(
         )
     warn_of_groups(usable, results.groups)
     notes = {**requested.notes, **results.notes, **_notes_of_rows(test, rows, results)}
-    recommendation = None if chosen is not None else _recommendation(results, usable, rows.n_classes, level)
+    has_one_class = _has_one_class(results, rows.n_classes)
+    is_left_open = chosen is not None or has_one_class
+    recommendation = None if is_left_open else _recommendation(results, usable, rows.n_classes, level)
     picked = chosen or recommendation or NONE
     n_shown = 1 if picked == NONE else 2
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, rows.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
-        _measured(name, usable[name], results.of, picked, level=level, level_of_one=levels.of_one, seconds=seconds)
+        _measured(
+            name,
+            usable[name],
+            results.of,
+            picked,
+            level=level,
+            level_of_one=levels.of_one,
+            seconds=seconds,
+            are_tested=not has_one_class,
+        )
         for name in results.of
     ]
     segments = None if features is None else _segments(rows, methods_of_rows[picked], features, level, seed)
@@ -427,6 +439,12 @@ def _rows_of_weights(results: Results) -> int:
     return min(whole_rows(float(bins.weight.sum() ** 2 / bins.squared_weight.sum())), results.n_rows)
 
 
+def _has_one_class(results: Results, n_classes: int) -> bool:
+    """Whether one of two classes does not occur: how methods differ on its rows is then unknown."""
+    outcomes = results.of[NONE].histogram
+    return n_classes == 2 and (sum(outcomes.right) == 0.0 or sum(outcomes.wrong) == 0.0)
+
+
 def _are_guessing(results: Results, n_classes: int) -> bool:
     """Whether no method predicts better than guessing."""
     log_losses = [result.summaries["log_loss"].value for result in results.of.values()]
@@ -505,8 +523,12 @@ def _measured(
     level: float,
     level_of_one: float,
     seconds: Mapping[str, float],
+    are_tested: bool,
 ) -> Measured:
-    """The results of one method, with its differences from the uncalibrated model and the chosen method."""
+    """The results of one method, with its differences from the uncalibrated model and the chosen method.
+
+    `are_tested`: whether the rows say how large such differences are by chance.
+    """
     result = results[name]
     described = None
     facts = None
@@ -529,8 +551,8 @@ def _measured(
         calibrator=described,
         measures={key: summary.interval(level=level) for key, summary in result.summaries.items()},
         values=result.values,
-        against_none=_differences(result, results[NONE], level),
-        against_chosen=_differences(result, results[picked], level),
+        against_none=_differences(result, results[NONE], level, are_tested),
+        against_chosen=_differences(result, results[picked], level, are_tested),
         reliability=banded(result.bins, result.units, level_of_one),
         histogram=result.histogram,
         classes=None if details is None else details.classes,
@@ -564,14 +586,19 @@ def _n_parameters(chain: Chain) -> int:
     return sum(np.size(value) for _, value in chain.parameters())
 
 
-def _differences(result: Result, other: Result, level: float) -> dict[str, PairedDifference]:
-    """Every metric less that of another method, by its name; for some metrics no interval of a difference holds."""
+def _differences(result: Result, other: Result, level: float, are_tested: bool) -> dict[str, PairedDifference]:
+    """Every metric less that of another method, by its name; for some metrics no interval of a difference holds.
+
+    Where differences are not tested, their intervals are without end.
+    """
     differences = {}
     for key, summary in result.summaries.items():
         # A constant has no slope, and no probabilities that separate the classes have one.
         if key not in other.summaries:
             continue
         difference = summary.minus(other.summaries[key], level=level)
+        if difference is not None and not are_tested:
+            difference = replace(difference, low=-math.inf, high=math.inf, p_value=1.0)
         if difference is not None:
             differences[key] = difference
     return differences

@@ -31,6 +31,8 @@ class Change(NamedTuple):
 
     >>> Change("ts", "ece", old=0.05, new=0.02, low=-0.04, high=-0.02, p_value=0.001).verdict
     'better'
+    >>> Change("ts", "mean_bias", old=-0.05, new=0.02, low=-0.04, high=-0.02, p_value=0.001).compared
+    'distance from 0'
     >>> Change("ts", "ece", old=0.05, new=0.02, low=-0.05, high=-0.01, p_value=0.08).verdict
     'statistically indistinguishable'
     """
@@ -43,6 +45,12 @@ class Change(NamedTuple):
     high: float
     p_value: float
     level: float = 0.95
+
+    @property
+    def compared(self) -> str:
+        """What `low` and `high` are the difference of: the value, or its distance from the best one."""
+        best = METRICS[self.measure].best
+        return "value" if best is None else f"distance from {best:g}"
 
     @property
     def verdict(self) -> str:

@@ -15,6 +15,7 @@ from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.class_order import InOrder
 from refocal.engine import Block
 from refocal.engine.apply import probabilities_of
+from refocal.evaluate.provenance import RunNote
 from refocal.maps.chain import Chain
 from refocal.metrics.record import Metric
 from refocal.rows import Predictions
@@ -42,6 +43,43 @@ class Predicted(NamedTuple):
     def of(self, metric: Metric) -> Predictions:
         """The rows or the logs, whichever the metric takes."""
         return self.logs if metric.takes_logs else self.rows
+
+
+class ZerosAtLabels(NamedTuple):
+    """The rows to whose labels the model as it is gives a probability of 0, which counts as a machine epsilon."""
+
+    n_rows: int
+    cost: float
+    """Σ w log(1 / ε) over these rows, their part of the sum that the log-loss is the mean of."""
+    counted_as: float
+    """The machine epsilon ε of the precision of the probabilities."""
+
+    @classmethod
+    def of(cls, log_p: NDArray[Any], rows: Predictions | Block) -> ZerosAtLabels:
+        """Those among some rows, with the log-probabilities that were made of the model's probabilities."""
+        counted_as = float(np.finfo(log_p.dtype).eps)
+        of_label = np.take_along_axis(log_p, to_numpy(rows.labels)[:, None], axis=1)[:, 0]
+        weight = to_numpy(rows.weights)
+        # A row has been divided by its sum since.
+        is_zero = (of_label < np.log(counted_as) + 1e-3) & (weight > 0.0)
+        return cls(int(np.count_nonzero(is_zero)), -float(weight[is_zero] @ of_label[is_zero]), counted_as)
+
+    def merge(self, other: ZerosAtLabels) -> ZerosAtLabels:
+        """Those of the rows of both."""
+        counted_as = max(self.counted_as, other.counted_as)
+        return ZerosAtLabels(self.n_rows + other.n_rows, self.cost + other.cost, counted_as)
+
+    def note(self, weight: float) -> dict[str, str]:
+        """What must be said of rows of this weight together; nothing where no label has a probability of 0."""
+        if self.n_rows == 0:
+            return {}
+        rows = "1 row has" if self.n_rows == 1 else f"{self.n_rows:,} rows have"
+        epsilon = f"{self.counted_as:.1e}"
+        text = (
+            f"{rows} a probability of 0, or below {epsilon}, at the label: counted as {epsilon}, such rows "
+            f"add {self.cost / weight:.4f} to the log-loss without calibration."
+        )
+        return {RunNote.ZEROS: text}
 
 
 def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None) -> NDArray[Any]:

@@ -42,6 +42,8 @@ class RunNote(StrEnum):
     """Of an evaluation of several labels per row, whose `n_test` counts the labels that are known."""
     LABELS_OF_ROWS = "labels of a row"
     ABSENT_CLASSES = "classes without a row of the fit"
+    ZEROS = "probabilities of 0 at labels"
+    """Rows whose log-loss without calibration would be infinite, and what they add to it instead."""
 
 
 def as_text(notes: Mapping[str, str]) -> dict[str, str]:

@@ -7,12 +7,13 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from refocal._groups import columns_of_table, names_of_column
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import FormatError, InputError, InputWarning, ParameterError
 from refocal.io import Predictions, read, split
 from refocal.io.arrays import ARRAYS
 from refocal.io.files import TABLES, ending_of
@@ -112,17 +113,34 @@ def read_runs(
     """
     for files in found_runs(source):
         known = {**reading, **(validation or {})}
-        first = read(files.validation, **known)
+        with _naming(files.validation):
+            first = read(files.validation, **known)
         has_parts = files.test is not None or test is not None
         if has_parts:
             classes = {} if first.class_names is None else {"classes": first.class_names}
             place = files.validation if files.test is None else files.test
             of_test = {**reading, **classes, **(test or {})}
             _check_own_labels(files, known.get("labels"), of_test.get("labels"))
-            second = read(place, **of_test).in_order_of(first.class_names)
+            with _naming(place):
+                second = read(place, **of_test).in_order_of(first.class_names)
         else:
-            first, second = split(first, seed=seed)
+            with _naming(files.validation):
+                first, second = split(first, seed=seed)
         yield Run(first, second, files.dataset, files.network, files.seed)
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Say of one among many files that it is the one whose contents cannot be used."""
+    try:
+        yield
+    except ParameterError:
+        raise
+    except InputError as error:
+        got = error.got if file in error.got else f"{error.got} in {file}"
+        raise type(error)(error.argument, error.function, error.expected, got, error.remedy) from error
+    except InputWarning as warning:  # where warnings are errors
+        raise InputWarning(f"{file}: {warning.text}", warning.remedy, warning.function) from warning
 
 
 def _check_own_labels(files: RunFiles, labels: str | None, labels_of_test: str | None) -> None:
@@ -158,6 +176,11 @@ def found_runs(source: Any) -> list[RunFiles]:
             runs = _of_pattern(place)
         if not is_file_of_runs and not (Path(place) / LIST_OF_RUNS).is_file():
             _check_whole_runs(runs)
+        if not runs and Path(place).is_dir():
+            raise FormatError(
+                f"{place}: no runs; a folder must hold files of rows, or folders of one run each, such as val.npz and "
+                f"test.npz. Of deeper ones give a pattern: '{Path(place) / '{dataset}' / '{network}' / '{part}.npz'}'."
+            )
         if not runs:
             raise FormatError(f"{place}: no runs; give a table of runs, a folder, or a pattern that files match.")
     elif not isinstance(source, Mapping) and (columns := columns_of_table(source)) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from refocal._digits import p_value_text
-from refocal.calibrators.description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
+from refocal.calibrators.description import FEW_ROWS, GUESSED, few_rows_remark, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import ClassRow, Evaluation, GroupErrors, GroupRow, Measured
 from refocal.evaluate.provenance import AT_RANDOM_REMARKS, REPEATED_ID_REMARK, SAME_ROWS_REMARK, RunNote
@@ -195,6 +195,8 @@ def recommendation(evaluation: Evaluation) -> str:
             return f"Recommendation: leave the predictions as they are: {_why_nothing(evaluation)}."
         return _why_no_recommendation(evaluation)
     shown = f"Shown in detail: {best.name} ({best.title})."
+    if _only_class(evaluation):
+        return f"{shown} {capital(_only_class(evaluation))}."
     first = _recommended_method(evaluation) if evaluation.recommended else shown
     return f"{first} {_against_second(evaluation)}".rstrip()
 
@@ -205,9 +207,19 @@ def _why_no_recommendation(evaluation: Evaluation) -> str:
     if n_worth < FEWEST_ROWS_TO_RECOMMEND:
         worth = f", and by their weights these are worth {n_worth}" if n_worth < evaluation.n_test else ""
         return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
+    if _only_class(evaluation):
+        return f"No recommendation: {_only_class(evaluation)}."
     if _are_guessing(evaluation):
         return "No recommendation: no method predicts the labels better than guessing."
     return "Shown in detail: the predictions as they are."
+
+
+def _only_class(evaluation: Evaluation) -> str:
+    """Why methods are not tested, where one of two classes does not occur; empty where both do."""
+    if evaluation.positive is None or 0.0 < evaluation.rate < 1.0:
+        return ""
+    name = evaluation.name_of(int(evaluation.rate))
+    return f"the test {_rows_or_labels(evaluation)} are all of class {name}: methods cannot be told apart"
 
 
 def _recommended_method(evaluation: Evaluation) -> str:
@@ -310,6 +322,8 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.insert(0, f"No method helps: {GUESSED}.")
     if RunNote.SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME_ROWS_REMARK))
+    if RunNote.ZEROS in evaluation.run:
+        said.append(evaluation.run[RunNote.ZEROS])
     if RunNote.UNIT in evaluation.run:
         said.append(_unit_remark(evaluation))
     if RunNote.REPEATED_ID in evaluation.run:
@@ -321,7 +335,7 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.append(evaluation.run[RunNote.SHARED_CLUSTERS])
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
-        said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
+        said.append(f"{few_rows_remark(fewest)}.")
     if RunNote.ABSENT_CLASSES in evaluation.run:
         n_absent = int(evaluation.run[RunNote.ABSENT_CLASSES])
         said.append(

@@ -62,10 +62,10 @@ class Written(NamedTuple):
     """Whether the file was there already, made from the same source."""
     problem: str | None = None
     """Why nothing was written for it, where bad parts are skipped."""
-    saw_groups: bool = True
-    """Whether some row had a group that the fit has seen, where the calibrator has groups."""
+    unused_columns: tuple[str, ...] = ()
+    """The columns of groups in which no row had a group that the fit has seen."""
     n_unseen: int = 0
-    """The rows of groups that the fit has not seen."""
+    """The rows with a group, in any column, that the fit has not seen."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,17 @@ class ChunkPredictor:
             expected = "probabilities of each label, from 0 to 1"
         return DataError("X", self.reader.function, expected=expected, got=f"{values[is_bad][0]:g} in {place}")
 
-    def n_unseen(self, raw: RawRows) -> int:
-        """How many of these rows have no group that the fit of a calibrator of groups has seen."""
+    def unseen(self, raw: RawRows) -> tuple[int, set[str]]:
+        """How many of these rows have a group that the fit has not seen, and the columns in which all of them do."""
         if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
-            return 0
-        return self.calibrator.n_unseen(raw.groups, len(raw.values))
+            return 0, set()
+        groups = as_groups(raw.groups, len(raw.values), self.reader.function)
+        return self.calibrator.n_unseen(groups, len(raw.values)), set(self.calibrator.unused_columns(groups))
 
-    def warn_of_groups(self) -> None:
-        """Warn that no row of all has a group that the fit has seen."""
-        if isinstance(self.calibrator, GroupCalibration | PredictionSets) and self.calibrator.needs_groups:
-            self.calibrator.warn_of_unused({}, "apply")
+    def warn_of_columns(self, unused: Sequence[str]) -> None:
+        """Warn of columns in which no row of all has a group that the fit has seen."""
+        if isinstance(self.calibrator, GroupCalibration | PredictionSets):
+            self.calibrator.warn_of_columns(unused, "apply")
 
 
 def _placeholder(values: Any, bad: Any, reader: RowReader) -> Any:
@@ -205,9 +206,10 @@ class Application:
         return _write_folder(self.predict, self.parts, jobs, map_jobs or map, progress)
 
     def _warn_of_groups(self, *written: Written) -> None:
-        """Warn if no row that was written has a group that the fit has seen."""
-        if not any(part.saw_groups for part in written):
-            self.predict.warn_of_groups()
+        """Warn of the columns in which no row that was written has a group that the fit has seen."""
+        of_parts = [set(part.unused_columns) for part in written if part.n_rows]
+        if of_parts:
+            self.predict.warn_of_columns(sorted(set.intersection(*of_parts)))
 
 
 def apply(
@@ -519,6 +521,7 @@ def _write_rows(
     n_rows = 0
     n_skipped = 0
     n_unseen = 0
+    unused: set[str] | None = None
     for i, part in enumerate(parts):
         for chunk in part.blocks():
             n_skipped += chunk.n_lost
@@ -527,11 +530,12 @@ def _write_rows(
                 add(columns)
                 n_rows += len(chunk.values)
                 n_skipped += n_bad
-                n_unseen += layout.predict.n_unseen(chunk)
+                n_unseen_of_chunk, unused_of_chunk = layout.predict.unseen(chunk)
+                n_unseen += n_unseen_of_chunk
+                unused = unused_of_chunk if unused is None else unused & unused_of_chunk
             if progress is not None:
                 progress(i, len(parts), n_rows)
-    saw_groups = n_unseen < n_rows or n_rows == 0
-    return Written(str(target), n_rows, n_skipped, False, saw_groups=saw_groups, n_unseen=n_unseen)
+    return Written(str(target), n_rows, n_skipped, False, unused_columns=tuple(sorted(unused or ())), n_unseen=n_unseen)
 
 
 def _names_of_columns(predict: ChunkPredictor) -> list[str]:

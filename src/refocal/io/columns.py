@@ -47,6 +47,11 @@ class Contents:
     partitions: Mapping[str, str | None] = MappingProxyType({})
     """The columns that are folders of a data set, key=value, which are no classes, with their value."""
 
+    @property
+    def sort(self) -> str:
+        """What each name is the name of."""
+        return "column" if self.is_table else "array"
+
     def first_cells(self, columns: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """The first rows of some columns of a table, which tell what the columns hold."""
         return {}
@@ -143,9 +148,14 @@ USUAL_LABELS = ("labels", "label")
 def choose(contents: Contents, query: Query) -> Columns:
     """The names of the arrays or columns that hold the values and the labels."""
     of_pairs = query.several and contents.is_table
-    for name in (None if of_pairs else query.labels, query.weight, *query.groups):
+    for name in (None if of_pairs else query.labels, query.weight):
         if name is not None:
             known_name(contents, name)
+    for name in query.groups:
+        if name not in contents.names:
+            what = "clusters" if name == query.clusters and not query.clusters_are_groups else "groups"
+            text = f"no {contents.sort} {name!r} with the {what}. It has {listed(contents.names)}."
+            raise FormatError(f"{contents.where}: {text}")
     if of_pairs:
         return _pairs(contents, query)
     labels = _labels(contents, query)
@@ -292,8 +302,9 @@ def known_name(contents: Contents, name: str) -> str:
     if name not in contents.names and other in contents.names:
         raise _of_other_kind(contents, name, other)
     if name not in contents.names:
-        sort = "column" if contents.is_table else "array"
-        raise FormatError(f"{contents.where}: no {sort} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
+        raise FormatError(
+            f"{contents.where}: no {contents.sort} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS
+        )
     return name
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import Polynomial
 
 from refocal._arrays import Array, look_up
 from refocal.maps.chain import DOUBLE, Step
@@ -88,7 +89,7 @@ class Pieces(Step):
     @classmethod
     def of(cls, *curves: Curve) -> Pieces:
         """From the knots of each curve and, for each power, the coefficients of its pieces."""
-        knots, powers = zip(*curves, strict=True)
+        knots, powers = zip(*map(_with_near_knots, curves), strict=True)
         width = max(map(len, knots))
         return cls(_padded(knots, width), np.stack([_padded(each, width + 1) for each in zip(*powers, strict=True)]))
 
@@ -206,6 +207,26 @@ def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:
         place = xp.where(look_up(flat, place + (half - 1)) <= scores, place + half, place)
         n_left -= half
     return xp.where(look_up(flat, place) <= scores, place + 1, place) - first
+
+
+def _with_near_knots(curve: Curve) -> Curve:
+    """The same curve with a further knot close to the end of each long piece that starts far from 0.
+
+    A value is Σ cᵈ·(s - start)ᵈ: if the piece starts at -10⁸, as masked logits make it, both s - start and the sum are
+    differences of large numbers, of which single precision leaves no digit at s = -5.
+    """
+    distance = 64.0  # to the end of the piece: up to there single precision has an error of 1e-5
+    knots = np.asarray(curve[0], dtype=np.float64)
+    powers = np.asarray(curve[1], dtype=np.float64)
+    is_long = (np.diff(knots) > 2.0 * distance) & (np.abs(knots[:-1]) > 2.0 * np.abs(knots[1:]))
+    for i in np.flatnonzero(is_long)[::-1]:
+        start = knots[i + 1] - distance
+        moved = Polynomial(powers[:, i + 1])(Polynomial([start - knots[i], 1.0])).coef
+        piece = np.zeros((len(powers), 1))
+        piece[: len(moved), 0] = moved
+        knots = np.insert(knots, i + 1, start)
+        powers = np.insert(powers, [i + 2], piece, axis=1)
+    return knots, tuple(powers)
 
 
 def _padded(rows: Sequence[Any], width: int) -> Array:

@@ -194,7 +194,8 @@ class CalibrationMonitor:
         labels : array (N,), optional
             The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
-            The name of each row, for labels that come later.
+            The name of each row, for labels that come later. With `labels` it must be none that waits: such rows would
+            count again with `add_labels`.
         period : str, int or date, optional
             What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
             batch is one, counted from 1. More rows of the last period are added to it.
@@ -226,6 +227,8 @@ class CalibrationMonitor:
         keys = keys_of_rows(period, clusters, batch.n_rows, before[-1].last if before else None, function)
         together = [*dict.fromkeys([*self._keys_together, *keys])]
         check_order(together, [each.last for each in before], function)
+        if is_labelled and ids is not None:
+            check_ids(self, ids, batch.n_rows, function)
         rows = batch.read()
         names = batch.names
         rows = replace(rows, class_names=names, groups=rows.groups if own_groups is None else own_groups)
@@ -298,7 +301,8 @@ class CalibrationMonitor:
         """Add the rows of another monitor; those of the same period are summed.
 
         Rows count once: a monitor that was merged before, by itself or within another, is refused, also if it has more
-        rows now. To have these, merge all monitors into a new one.
+        rows now. To have these, merge all monitors into a new one. One of another calibrator, or without groups that
+        this one watches, is refused too, where both are known.
 
         >>> east, west = CalibrationMonitor(), CalibrationMonitor()
         >>> _ = east.update([0.2, 0.7], [0, 1], period="May"), west.update([0.4], [0], period="May")
@@ -324,11 +328,9 @@ class CalibrationMonitor:
         self.positive_label = self.positive_label or other.positive_label
         if self.labels_by_name is None:
             self.labels_by_name = other.labels_by_name
-        # Batches of several calibrators are known to be of none of them.
-        calibrators = {self.calibrated_by, other.calibrated_by} - {None}
-        self.calibrated_by = calibrators.pop() if len(calibrators) == 1 else None
-        columns = {*(self.group_columns or ()), *(other.group_columns or ())}
-        self.group_columns = tuple(sorted(columns)) or None
+        # Where both are known the calibrators are the same, and the other has all groups of this one.
+        self.calibrated_by = other.calibrated_by if self.calibrated_by is None else self.calibrated_by
+        self.group_columns = self.group_columns if other.group_columns is None else other.group_columns
         return self
 
     @property
@@ -624,6 +626,14 @@ class CalibrationMonitor:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
+
+
+def check_ids(monitor: CalibrationMonitor, ids: Iterable[Any], n_rows: int, function: str) -> None:
+    """Refuse ids of rows with labels unless all differ and none waits, since such a row would count twice.
+
+    >>> check_ids(CalibrationMonitor(), ["a", "b"], 2, "f")
+    """
+    new_ids(ids, n_rows, monitor._waiting, function)
 
 
 @contextmanager

@@ -340,7 +340,7 @@ class WindowSummary:
     log_loss: float
     brier_score: float
     ece: float
-    """Over ten bins of equal width."""
+    """Over ten bins of equal width, the same in all periods; that of an evaluation is over 15 of equal mass."""
     ece_by_chance: float
     """Its mean if the probabilities were right."""
     mean_p: float

@@ -73,7 +73,7 @@ class MonitorState:
 
 
 def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> None:
-    """Refuse a monitor of other classes, labels or periods, or some of whose rows this one has already."""
+    """Refuse a monitor of other classes, labels, periods, calibrators or groups, or with rows that this one has."""
     if None not in (state.n_classes, other.n_classes) and state.n_classes != other.n_classes:
         expected = f"a monitor of {state.n_classes} classes"
         raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
@@ -86,6 +86,7 @@ def check_mergeable(state: MonitorState, other: MonitorState, function: str) -> 
         expected = f"a monitor whose positive class is {positive[0]!r}"
         raise DataError("other", function, expected=expected, got=f"one where it is {positive[1]!r}")
     _check_other_rows(state, other, function)
+    _check_same_options(state, other, function)
     class_names = state.class_names or other.class_names
     if class_names is not None and LabelRule(len(class_names), tuple(class_names)).needs_distinct:
         ways = {state.labels_by_name, other.labels_by_name}
@@ -142,6 +143,22 @@ def _check_other_rows(state: MonitorState, other: MonitorState, function: str) -
     else:
         got = f"one that has rows of the same monitor {twice[0][:8]} as this one"
     raise DataError("other", function, expected=expected, got=got, remedy=Remedy.MERGE_ONCE)
+
+
+def _check_same_options(state: MonitorState, other: MonitorState, function: str) -> None:
+    """Refuse a monitor of another calibrator, or without some columns of groups of this one, where both are known.
+
+    As a batch it may have further groups.
+    """
+    ours, theirs = state.calibrated_by, other.calibrated_by
+    if None not in (ours, theirs) and ours != theirs:
+        expected = "a monitor of rows without a calibrator" if ours == "" else "a monitor of the same calibrator"
+        got = "one of rows without a calibrator" if theirs == "" else "one of another calibrator"
+        raise DataError("other", function, expected=f"{expected}, as this one", got=got)
+    if other.group_columns is not None and not {*(state.group_columns or ())} <= {*other.group_columns}:
+        expected = f"a monitor of the groups {', '.join(state.group_columns or ())}, as this one"
+        got = f"one of {', '.join(other.group_columns) or 'none'}"
+        raise DataError("other", function, expected=expected, got=got)
 
 
 def _id_of_content(values: dict[str, Any]) -> str:

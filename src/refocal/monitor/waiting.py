@@ -52,10 +52,13 @@ def new_ids(ids: Iterable[Any], n_rows: int, waiting: Mapping[str, Waiting], fun
     missing = next((row for row, name in enumerate(names) if name == ""), None)
     if missing is not None:
         raise DataError("ids", function, expected="known of every row", got=f"none in row {missing}")
-    known = set(waiting)
+    known: set[str] = set()
     for name in names:
+        if name in waiting:
+            expected = "none of predictions that wait, whose labels are for add_labels or --outcomes"
+            raise DataError("ids", function, expected=expected, got=repr(name))
         if name in known:
-            raise DataError("ids", function, expected="different for all waiting rows", got=f"{name!r} twice")
+            raise DataError("ids", function, expected="different for all rows", got=f"{name!r} twice")
         known.add(name)
     return names
 

@@ -250,6 +250,10 @@ def _can_be_said(setting: str, value: Any) -> bool:
     return value is not None
 
 
+ECE_OF_MONITOR = "The ECE of a monitor is over 10 bins of equal width, that of an evaluation over 15 of equal mass."
+"""A sum over periods needs bins that are the same in all of them."""
+
+
 def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:
     """The periods of a monitor as rows of text by their headings; the terminal shows the same."""
     probability, outcome = compared

@@ -531,7 +531,10 @@ class RowReader:
         """What is wrong with the scores of one row."""
         if self.input == "probabilities":
             expected = f"rows of probabilities: at least 0, and 1 in sum within {SUM_TOLERANCE:g}"
+            outside = values[(values < 0.0) | (values > 1.0)]
             got = f"{place}, which sums to {values.sum(dtype=np.float64):.6g}"
+            if len(outside):  # of one number a row the other is 1 less it, so that both sum to 1
+                got = f"{outside.max():.6g} in {place}"
             return DataError("X", self.function, expected=expected, got=got)
         if np.isnan(values).any() or not np.isfinite(values.max()):
             return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")

@@ -25,8 +25,9 @@ from refocal.shift.belief import replicate_parameters, softmax
 from refocal.shift.rows import log_probabilities, rows_of_fit, weight_of_unlabelled
 
 ASSUMES = (
-    "The probabilities are right on these rows: what a row looks like says the same about its class as in the rows of "
-    "the fit. Intervals have the chance of labels and the error of the calibration, and no other change."
+    "This is to be expected if the probabilities are right on these rows: if what a row looks like says the same about "
+    "its class as in the rows of the fit. Intervals have the chance of labels and the error of the calibration, and no "
+    "other change."
 )
 
 

@@ -281,3 +281,26 @@ def test_the_mean_of_two_tests_is_that_of_their_e_values_where_streams_have_othe
     for both in (late.averaged(early), early.averaged(late)):
         # What is not bet yet falls to that of the longer test, which is next to nothing here.
         assert mean - 0.01 < both.log_e <= mean
+
+
+@pytest.mark.parametrize("sure", [1.0, 0.999])
+def test_probabilities_next_to_0_and_1_that_are_wrong_raise_an_alarm(sure):
+    """They have so little variance that their batches never entered the test, and the advice was to keep them."""
+    rng = np.random.default_rng(3)
+    monitor = CalibrationMonitor()
+    for day in range(31):
+        p = np.where(rng.random(300) < 0.11, sure, 1.0 - sure)
+        y = rng.random(300) < np.where(p > 0.5, 0.8, 0.18)
+        monitor.update(p, y.astype(int), period=day)
+    assert monitor.alarm is not None
+    assert monitor.advice().action == "recalibrate"
+
+
+def test_a_batch_of_little_information_enters_at_20_events_more_than_expected():
+    few = Stream()
+    few.add(residual=19.0, information=1.0)
+    many = Stream()
+    many.add(residual=20.0, information=1.0)
+    assert few.n_entered == 0
+    assert many.n_entered == 1
+    assert many.s[0] == pytest.approx(20.0 / math.sqrt(5.0))

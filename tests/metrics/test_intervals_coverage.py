@@ -258,3 +258,18 @@ def test_the_interval_of_a_classwise_error_is_as_wide_as_its_rows_vary():
     normal_width = 2 * 1.96 * terms.std() / n**0.5
     # Wider by the noise that raised the measured error; 0.99 covered 90 % of weighted rows.
     assert 1.02 * normal_width < interval.high - interval.low < 1.15 * normal_width
+
+
+@pytest.mark.parametrize("smallest", [0.0, 1e-6, 1e-3])
+def test_the_mean_bias_of_probabilities_next_to_0_and_1_is_covered(smallest):
+    """A shift of log-odds moves none of them: the interval missed the truth in 40 to 97 % of samples."""
+    rng = np.random.default_rng(8)
+    n_covered = 0
+    for _ in range(200):
+        rate = expit(1.5 * rng.normal(size=500) - 2.9)
+        p = np.clip(rng.random(500) < rate, smallest, 1.0 - smallest)
+        y = (rng.random(500) < rate).astype(int)
+        interval = rm.mean_bias_interval(y, p)
+        truth = float(np.mean(smallest * (1.0 - rate) + (1.0 - smallest) * rate - rate))
+        n_covered += interval.low <= truth <= interval.high
+    assert n_covered >= 180

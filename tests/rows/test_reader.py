@@ -132,15 +132,21 @@ def test_labels_may_be_whole_floats_and_count_from_one():
 
 
 @pytest.mark.parametrize(
-    ("at", "value"), [((0, 0), 0.502), ((0, 0), -0.5), ((2, 1), np.nan)], ids=["sum", "negative", "NaN"]
+    ("at", "value", "got"),
+    [
+        ((0, 0), 0.502, "row 0 of the rows, which sums to"),
+        ((0, 0), -0.5, "-0.5 in row 0 of the rows"),
+        ((2, 1), np.nan, "row 2 of the rows, which sums to"),
+    ],
+    ids=["sum", "negative", "NaN"],
 )
-def test_rows_of_probabilities(at, value):
+def test_rows_of_probabilities(at, value, got):
     reader = RowReader(3, input="probabilities")
     found = reader.read(RawRows(P, np.array([0, 1, 2, 0])), check=True)[0]
     np.testing.assert_allclose(np.exp(Block.of(found).logits), np.maximum(P, TINY), rtol=1e-12)
     near = changed(P, (0, 0), 0.5009)  # within the tolerance
     assert len(reader.read(RawRows(near, np.array([0, 1, 2, 0])), check=True)[0].labels) == 4
-    with pytest.raises(DataError, match=f"rows of probabilities: .* Got row {at[0]} of the rows, which sums to"):
+    with pytest.raises(DataError, match=f"rows of probabilities: .* Got {got}"):
         reader.read(RawRows(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)[0]
     with pytest.raises(ParameterError, match="'input' of fit"):
         RowReader(3, input="odds")

@@ -34,11 +34,12 @@ def mean_bias_interval(
     With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
     is larger than the normal quantile times √Σ w² p(d)(1 - p(d)), or with weights that depend on the label times the
     root of Σ w² (y - p(d))² as it is to be expected. Where the residuals p - y vary more than that, as those of an
-    overconfident model do, the interval is as much wider. Of rows of unequal weights the quantile is Student's, of as
-    many rows as they are effectively. Where all probabilities are equal this is Wilson's interval of the rate. It holds
-    where no row or every row is of class 1. Of more than two classes the confidence and the accuracy take the place of
-    probability and rate. `clusters` has what each row belongs to, such as its customer: rows of one cluster are not
-    independent.
+    overconfident model do, the interval is as much wider; where they vary more than five times as much, as those of
+    probabilities of 0 and 1 do, it is the normal interval of the mean residual. Of rows of unequal weights the quantile
+    is Student's, of as many rows as they are effectively. Where all probabilities are equal this is Wilson's interval
+    of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and the
+    accuracy take the place of probability and rate. `clusters` has what each row belongs to, such as
+    its customer: rows of one cluster are not independent.
 
     >>> found = mean_bias_interval([0] * 20, [0.1] * 20)
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -120,7 +121,8 @@ def _interval_of_shift(
     rate - s·p(d) = ± z √(φ Σ s² p(d)(1 - p(d)) / size), z being the critical value of the level, or at which the tails
     of a binomial of this variance have the probability (1 - level) / 2 (`RateTest`). The dispersion φ ≥ 1
     is the variance of the mean of p - y over what the sum is at the shift that has the observed rate: an overconfident
-    model has larger residuals than its probabilities say, and so have rows of one cluster.
+    model has larger residuals than its probabilities say, and so have rows of one cluster. Where independent rows alone
+    make φ larger than 5, as where nearly all probabilities are 0 or 1, the ends are rate ± z √(φ Σ s² p(1 - p) / size).
     """
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
@@ -135,11 +137,16 @@ def _interval_of_shift(
     if n_clusters is None and is_weighted:
         n_units = max(whole_rows(float(cells.weight.sum()) ** 2 / float(cells.squared_weight.sum())), 2)
     z = critical_value(level, n_units)
-    of_residuals = _variance_of_bias(cells) if variance is None else variance
+    of_independent = _variance_of_bias(cells)
+    of_residuals = of_independent if variance is None else variance
     dispersion = 1.0
+    is_saturated = False
     if shifted.difference(-largest_shift) > 0.0 > shifted.difference(largest_shift):
         of_rate = shifted.variance(brentq(shifted.difference, -largest_shift, largest_shift, xtol=1e-10))
         dispersion = max(1.0, of_residuals / of_rate)
+        largest_dispersion = 5.0  # that of log-odds which are five times too large
+        is_saturated = of_independent > largest_dispersion * of_rate
+    margin = z * math.sqrt(of_residuals)
 
     def end(side: float) -> float:
         """The rate at which the outcomes are just not too many (`side` 1), or not too few (-1)."""
@@ -152,12 +159,17 @@ def _interval_of_shift(
         p, _ = shifted.probabilities(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
         return float(shifted.share @ p)
 
-    lowest_rate = end(1.0)
-    highest_rate = end(-1.0)
+    if is_saturated:
+        # Hardly any log-odds are near 0, so that a shift moves few probabilities, and not as the outcomes vary: the
+        # residuals alone say how far the rate may be.
+        lowest_rate = max(rate - margin, 0.0)
+        highest_rate = min(rate + margin, 1.0)
+    else:
+        lowest_rate = end(1.0)
+        highest_rate = end(-1.0)
     if is_weighted:
         # Weights that depend on the label make the mean of p vary together with the rate, so that the score test may
         # put too much of its interval on one side. The normal interval does not, and the wider end is taken.
-        margin = z * math.sqrt(of_residuals)
         lowest_rate = max(min(lowest_rate, rate - margin), 0.0)
         highest_rate = min(max(highest_rate, rate + margin), 1.0)
     return Interval(

@@ -204,6 +204,27 @@ def test_stated_confidences_are_read(text, expected):
     assert value == pytest.approx(expected, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("There's a 20% chance that I'm wrong.", np.nan),
+        ("I think there is a 10% probability that this is incorrect.", np.nan),
+        ("Uncertainty: 20%", np.nan),
+        ("Probability of error: 10%", np.nan),
+        ("I have 10% doubt", np.nan),
+        ("Confidence: 80%. Uncertainty: 20%", 0.8),
+        ("No doubt: 95%", 0.95),
+        ("I am 90% sure that the claim is wrong", 0.9),
+        ("Confidence: 85, since the student is wrong", 0.85),
+        ("Confidence level: 8 on a scale of 10", 0.8),
+        ("Confidence: 3, out of 5", 0.6),
+        ("between 60% and 70%", 0.6),
+    ],
+)
+def test_the_chance_of_being_wrong_is_no_confidence(text, expected):
+    np.testing.assert_allclose(stated_confidence([text]), [expected], rtol=1e-12)
+
+
 def test_the_scale_is_that_of_all_answers():
     assert stated_confidence(["1", "85", "0"]).tolist() == [0.01, 0.85, 0.0]
     assert stated_confidence(["1", "0.85", "0"]).tolist() == [1.0, 0.85, 0.0]

@@ -65,6 +65,8 @@ def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
 def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, iou_threshold: float = 0.5) -> Match:
     """Match the detections of one class in one image to the true boxes, the highest score first, as COCO does.
 
+    Boxes are (x, y, width, height), not two corners, as torchvision has them.
+
     Each detection takes the free true box of the largest overlap, if that is at least `iou_threshold`; a box marked as
     `crowd` is taken only by what matches no other, and by any number of detections.
 

@@ -173,7 +173,8 @@ def stated_confidence(answers: Iterable[Any], *, scale: float | None = None) -> 
     the number that means certain: by default 1 if no answer has a larger one, else 100, except that a number between 0
     and 1 is what it says even there, with a warning. Of "80-90" or "80% to 90%" the lower end counts, and a comma may
     be that of decimals ("0,85"). Without a number, words count ("very likely" is 0.9); those after "not" in the same
-    clause ("not very likely", "not 100% sure") are not read.
+    clause ("not very likely", "not 100% sure") are not read, nor are numbers of being wrong ("a 20% chance that I'm
+    wrong", "uncertainty: 20%").
 
     Of several numbers the one right after "confidence", "probability" or "certainty" counts; else a percentage right
     before such a word or "sure"; else the number right after "rating", "score" or "grade"; else percentages before
@@ -229,12 +230,14 @@ def _number_in(text: str, scale: float | None) -> tuple[float, float | None]:
     text, end_of_scale = _without_scales(text)
     text = re.sub(r"(?<![\w.,])50\s*[/–-]\s*50(?![\w%])", "50%", text)  # even odds, and no fraction
     text = _with_lower_ends(text)
-    out_of = r"(?:\s+\w+)?\s+out of\b"  # also "4 stars out of 5"
+    out_of = r"(?:,|\s+\w+)?\s+out of\b"  # also "4 stars out of 5" and "4, out of 5"
     part = rf"(?:{out_of}|\s*\(?(?:/|out of\b|of\b|in\b(?=\s*(?:2|3|4|5|10|20|100|1000)\b)))\s*(\d+)"
     pattern = rf"(?<![\w.,–—-])({NUMBER})(?:\s*(%|percent\b)|{part})?(?![\w])"
     denied = re.compile(r"(?:\b(?:not|never|cannot)|n't)\s+(?:\w+\s+)?$", re.IGNORECASE)  # "not 100% sure"
     numbers = [
-        number for number in re.finditer(pattern, text, re.IGNORECASE) if not denied.search(text[: number.start()])
+        number
+        for number in re.finditer(pattern, text, re.IGNORECASE)
+        if not denied.search(text[: number.start()]) and not _is_of_error(number, text)
     ]
     if not numbers:
         return math.nan, None
@@ -248,6 +251,17 @@ def _number_in(text: str, scale: float | None) -> tuple[float, float | None]:
     if whole is None and end_of_scale is not None and value <= end_of_scale:
         whole = end_of_scale
     return value, whole
+
+
+def _is_of_error(number: re.Match[str], text: str) -> bool:
+    """Whether a number is that of being wrong: "a 20% chance that I'm wrong", "uncertainty: 20%", "10% doubt"."""
+    chance = r"(?:chance|probability|likelihood|possibility|risk)"
+    wrong = r"(?:wrong|incorrect|mistaken|error|doubt\w*|unsure|uncertain\w*)"
+    if re.match(rf"\s*(?:{chance}\b[^.,;!?]{{0,30}}\b)?{wrong}\b", text[number.end() :], re.IGNORECASE):
+        return True
+    of_error = rf"{chance}\s+of\s+(?:an?\s+)?(?:error|being\s+{wrong})"
+    before = rf"(?:\buncertainty|(?<!\bno )\bdoubt|{of_error})\b[^\w.,;!?]*(?:(?:is|of|was|at)\b[^\w.,;!?]*)?$"
+    return re.search(before, text[: number.start()], re.IGNORECASE) is not None
 
 
 def _value(number: str) -> float:
@@ -269,7 +283,9 @@ def _with_lower_ends(text: str) -> str:
             return found[0]
         return found[1] + ("%" if found[2] or found[4] else "")
 
-    pattern = rf"(?<![\w.,–—-]){end}\s*(?:-|–|—|to\b)\s*{end}(?![\w–—-]|[.,]\d)"
+    behind = r"(?![\w–—-]|[.,]\d)"
+    text = re.sub(rf"\bbetween\s+{end}\s+and\s+{end}{behind}", lower_end, text, flags=re.IGNORECASE)
+    pattern = rf"(?<![\w.,–—-]){end}\s*(?:-|–|—|to\b)\s*{end}{behind}"
     return re.sub(pattern, lower_end, text, flags=re.IGNORECASE)
 
 
@@ -285,6 +301,7 @@ def _without_scales(text: str) -> tuple[str, float | None]:
     end = r"(?!\w|\.\d)"
     scales = [
         rf"\bscale\s*(?:of|from|:)?\s*{number}{to}{number}\s*%?{end}",
+        rf"\bscale\s+of\s+{number}{end}",
         rf"[(\[]\s*{least}(?:{to}|\s*,\s*){number}\s*[)\]]",
         rf"{least}{to}{largest}{end}",
         rf"\bbetween\s+{least}\s*%?\s+and\s+{largest}{end}",

@@ -50,6 +50,24 @@ def test_a_calibrator_is_adapted_to_rows_without_labels(refocal, files, folder):
     assert "was not tested: name the rows of the fit with --fit-rows" in out
 
 
+def test_an_adapted_calibrator_is_adapted_like_the_one_that_was_fitted(refocal, files):
+    """The shift was applied twice."""
+    line = ("new.csv", "--fit-rows", "val.csv")
+    assert refocal("adapt", "c.json", *line, "-o", "a.json")[0] == 0
+    assert refocal("adapt", "a.json", *line, "-o", "b.json")[0] == 0
+    np.testing.assert_allclose(load("b.json").predict_proba(files), load("a.json").predict_proba(files), rtol=1e-9)
+
+
+def test_shares_of_the_fit_that_are_missing_are_asked_for_by_their_options(refocal, files, folder):
+    made = json.loads((folder / "c.json").read_text(encoding="utf-8"))
+    for name in ("class_shares", "mean_probabilities"):
+        del made["fit"][name]
+    (folder / "old.json").write_text(json.dumps(made), encoding="utf-8")
+    code, _, err = refocal("adapt", "old.json", "new.csv", "-o", "a.json")
+    assert (code, "Give --shares-of-fit or --fit-rows: this calibrator does not know" in err) == (2, True)
+    assert refocal("adapt", "old.json", "new.csv", "--fit-rows", "val.csv", "-o", "a.json")[0] == 0
+
+
 def test_rows_of_a_weighted_fit_without_its_weights_are_said(refocal, files):
     table = pd.read_csv("val.csv")
     table.assign(w=np.where(table["label"] == "emu", 0.5, 1.0)).to_csv("weighted.csv", index=False)

@@ -583,8 +583,60 @@ def test_nothing_is_recommended_where_no_method_helps(n_classes):
         found = compare(*parts, ["auto", "ts"], n_resamples=20)
     said = [verdict(found), recommendation(found), *remarks(found)]
     assert any(text.startswith("No method helps: ") for text in said)
-    assert recommendation(found) == "No recommendation: no method predicts the labels better than guessing."
+    assert recommendation(found) == "No recommendation: the log-loss of no method is below that of guessing."
     assert not any("Recommendation:" in text or "a need of calibration" in text for text in said)
+
+
+def rows_that_look_like_guesses(kind, n=1000):
+    """Logits and labels of which the log-loss is that of guessing or worse, for a reason that the kind says."""
+    rng = np.random.default_rng(3)
+    if kind == "rare":  # as a decision tree: p is 0 or 1, and accuracy is not above that of the larger class
+        labels = (rng.random(n) < 0.1).astype(int)
+        said = np.where(labels == 1, rng.random(n) < 0.7, rng.random(n) < 0.08)
+        return 40.0 * np.stack([~said, said], axis=1), labels
+    z = rng.normal(size=(n, 3))
+    labels = np.argmax(1.5 * z + rng.gumbel(size=z.shape), axis=1)
+    if kind == "random":
+        return 2.0 * rng.normal(size=(n, 3)), labels
+    if kind == "in another order":
+        return 3.0 * z[:, [1, 2, 0]], labels
+    if kind == "of other rows":  # of unequal shares, which the model knows
+        z = z + np.array([2.0, 0.0, 0.0])
+        return 3.0 * z, rng.permutation(np.argmax(1.5 * z + rng.gumbel(size=z.shape), axis=1))
+    return 30.0 * z, labels
+
+
+@pytest.mark.parametrize("kind", ["random", "in another order", "of other rows", "too sure", "rare"])
+@pytest.mark.parametrize("method", [None, "focal"])
+def test_scores_that_are_only_too_extreme_are_not_called_guesses(kind, method):
+    """Labels were to be checked where a model was too sure of itself."""
+    rows = Predictions.from_logits(*rows_that_look_like_guesses(kind))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        methods = {} if method is None else {method: make(method).fit(rows)}
+    found = evaluate(rows, methods, n_resamples=5)
+    assert min(each.measures["log_loss"].value for each in found.methods) > np.log(rows.n_classes)
+    is_said = any(text.startswith("No method helps: ") for text in remarks(found))
+    assert is_said == (kind in ("random", "in another order", "of other rows"))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_nothing_is_said_of_guesses_where_all_labels_are_of_one_class(n_classes):
+    logits = 3.0 * np.random.default_rng(0).normal(size=(500, n_classes))
+    found = evaluate(Predictions.from_logits(logits, np.ones(500, dtype=int)), {}, n_resamples=5)
+    assert found.before.measures["log_loss"].value > np.log(n_classes)
+    assert not any("No method helps" in text for text in remarks(found))
+
+
+@pytest.mark.parametrize("method", ["ts", "focal", "lac"])
+@pytest.mark.parametrize("kind", ["random", "in another order", "too sure", "rare"])
+def test_a_fit_says_of_scores_that_are_only_too_extreme_no_more_than_that(kind, method):
+    rows = Predictions.from_logits(*rows_that_look_like_guesses(kind))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make(method).fit(rows)
+    is_said = any("no better than guessing" in str(each.message) for each in caught)
+    assert is_said == (kind in ("random", "in another order"))
 
 
 def test_the_histogram_of_weights_below_1_is_the_same_in_blocks():

@@ -21,7 +21,7 @@ from refocal.io import Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Temperature
 from refocal.report.details import shares_table
-from refocal.shift import adapt
+from refocal.shift import adapt, update
 
 
 def drawn(rng, n, shares, spread=1.5):
@@ -60,6 +60,80 @@ def test_an_adapted_calibrator_is_a_chain_that_can_be_saved_and_is_better(fitted
     assert calibrator.fit_report_["class_shares"] != adapted.fit_report_["class_shares"]
     # What it is adapted to is where it begins the next time.
     np.testing.assert_allclose(adapted.adapt(logits[:1000])[1].shares_of_fit, result.shares)
+
+
+def plain(result):
+    """All numbers of a result."""
+    return [result.shares_of_fit, result.estimated, result.low, result.high, result.label_shift.p_value]
+
+
+def test_with_rows_of_the_fit_a_second_adaptation_takes_the_place_of_the_first(fitted, tmp_path):
+    """The shift was applied twice: on those rows an adapted calibrator is off."""
+    calibrator, known = fitted
+    logits, _ = drawn(np.random.default_rng(1), 2000, [0.05, 0.15, 0.8])
+    later, _ = drawn(np.random.default_rng(2), 2000, [0.2, 0.15, 0.65])
+    adapted, _ = calibrator.adapt(logits, fit_rows=known)
+    adapted.save(tmp_path / "c.json")
+    # After one adaptation, after a file, and after a second one that has not seen the rows of the fit.
+    for each in (adapted, load(tmp_path / "c.json"), adapted.adapt(shares=[0.5, 0.4, 0.1])[0]):
+        for rows in (logits, later):
+            expected, of_first = calibrator.adapt(rows, fit_rows=known)
+            again, of_second = each.adapt(rows, fit_rows=known)
+            for one, other in zip(plain(of_first), plain(of_second), strict=True):
+                np.testing.assert_allclose(other, one, rtol=1e-9)
+            np.testing.assert_allclose(again.predict_proba(rows), expected.predict_proba(rows), rtol=1e-9)
+        expected, _ = calibrator.adapt(shares=[0.1, 0.2, 0.7], fit_rows=known)
+        again, _ = each.adapt(shares=[0.1, 0.2, 0.7], fit_rows=known)
+        np.testing.assert_allclose(again.predict_proba(logits), expected.predict_proba(logits), rtol=1e-9)
+    # Rows of the shares of the fit lead back to the calibrator that was fitted.
+    back, result = adapted.adapt(known, fit_rows=known)
+    assert result.evidence.weight == 0.0
+    np.testing.assert_array_equal(back.predict_proba(logits), calibrator.predict_proba(logits))
+    assert back.fit_report_ == calibrator.fit_report_
+
+
+def test_two_classes_are_adapted_twice_to_the_same_rows():
+    rng = np.random.default_rng(12)
+
+    def rows(share, n=3000):
+        labels = (rng.random(n) < share).astype(int)
+        return 2.4 * rng.normal(2.4 * labels - 1.2) + np.log(0.3 / 0.7), labels
+
+    known = Predictions.from_log_odds(*rows(0.3))
+    june, july = rows(0.1)[0], rows(0.1)[0]
+    calibrator = LogisticCalibration(input="log-odds").fit(known)
+    # One in twenty tests of label shift rejects it by chance.
+    adapted, _ = calibrator.adapt(june, fit_rows=known, force=True)
+    again, result = adapted.adapt(july, fit_rows=known, force=True)
+    assert result.shares[1] == pytest.approx(0.1, abs=0.02)
+    assert result.shares_of_fit[1] == pytest.approx(0.3, abs=0.02)
+    expected, _ = calibrator.adapt(july, fit_rows=known, force=True)
+    np.testing.assert_allclose(again.predict_proba(july), expected.predict_proba(july), rtol=1e-9)
+    # The estimates are those without the rows of the fit, to their precision.
+    assert adapted.adapt(july)[1].shares == pytest.approx(result.shares, abs=0.01)
+
+
+def test_an_adapted_calibrator_stays_so_where_another_adaptation_is_refused(fitted):
+    calibrator, known = fitted
+    logits, _ = drawn(np.random.default_rng(1), 2000, [0.05, 0.15, 0.8])
+    adapted, first = calibrator.adapt(logits, fit_rows=known)
+    with pytest.warns(InputWarning, match="the calibrator is unchanged"):
+        again, result = adapted.adapt(0.2 * logits, fit_rows=known)
+    assert again is adapted
+    assert result.shares == pytest.approx(first.shares)
+    expected = adapted.predict_proba(0.2 * logits).max(axis=1).mean()
+    assert result.performance.accuracy.value == pytest.approx(expected, abs=0.01)
+
+
+def test_an_update_of_an_adapted_calibrator_is_kept_by_the_next_adaptation(fitted):
+    calibrator, _ = fitted
+    adapted, _ = calibrator.adapt(shares=[0.05, 0.15, 0.8])
+    logits, labels = drawn(np.random.default_rng(1), 2000, [0.05, 0.15, 0.8])
+    rows = Predictions.from_logits(0.5 * logits, labels)
+    updated = update(adapted, rows)
+    again, result = updated.adapt(rows, fit_rows=rows)
+    np.testing.assert_allclose(result.shares_of_fit, updated.predict_proba(rows).mean(axis=0), rtol=1e-6)
+    np.testing.assert_array_equal(again.predict_proba(rows), updated.predict_proba(rows))
 
 
 def test_rows_of_the_old_shares_leave_the_calibrator_as_it_was(fitted):

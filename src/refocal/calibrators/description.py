@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest
-from refocal.maps.steps import Focal, Temperature
+from refocal.maps.steps import Floor, Focal, Offset, Temperature
 from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.
@@ -87,10 +87,22 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
         has_curve = any(isinstance(step, (Confidence, OneVsRest)) for step in chain.walk())
         remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
         messages.append(f"on the rows of the fit {' and '.join(risen)}: {remedy}")
-    if is_guessing(after["log_loss"], report["n_classes"]):
+    if is_guessing(after["log_loss"], report["n_classes"]) and _order_is_wrong(report, chain):
         names = "(class names are assigned in sorted order, numbers as numbers, unless the columns have these names)"
         messages.append(f"{GUESSED} {names}")
     return messages
+
+
+def _order_is_wrong(report: dict[str, Any], chain: Chain) -> bool:
+    """Whether it is the order of the scores, and not their scale alone, that makes a fit no better than guessing.
+
+    It is where the scale was fitted; where it was not, the accuracy tells.
+    """
+    if any(not isinstance(step, (Chain, Floor, Focal, Offset)) for step in chain.walk()):
+        return True
+    by_chance = 1.0 / report["n_classes"]
+    error = math.sqrt(by_chance * (1.0 - by_chance) / max(1, report["n_samples"]))
+    return bool(report["before"].get("accuracy", by_chance) <= by_chance + 2.0 * error)
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

@@ -15,7 +15,7 @@ from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, WeightedOptions, about
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import ExitCode, UsageError
-from refocal.errors import InputWarning
+from refocal.errors import InputWarning, ParameterError
 
 
 def adapt(
@@ -74,7 +74,7 @@ def adapt(
     given |= {"shares": _shares(shares, "--shares"), "shares_of_fit": _shares(shares_of_fit, "--shares-of-fit")}
     with warnings.catch_warnings(), about(rows or calibrator):
         warnings.simplefilter("ignore", InputWarning)
-        adapted, found = fitted.adapt(new, **given)
+        adapted, found = _adapted(fitted, new, given)
     if not found.refused:
         adapted.save(output)
     if report is not None:
@@ -101,6 +101,20 @@ def adapt(
         say(f"Not adapted: {found.refused}".replace("say force=True", "add --force"))
         raise Exit(ExitCode.NEGATIVE)
     say(f"Wrote {output}{f' and {report}' if report else ''}.")
+
+
+def _adapted(
+    fitted: refocal.calibrators.Calibrator, new: refocal.io.Predictions | None, given: dict[str, Any]
+) -> tuple[refocal.calibrators.Calibrator, refocal.shift.shares.Adaptation]:
+    """The adapted calibrator and what was found; where shares of the fit are missing, the options that give them."""
+    try:
+        return fitted.adapt(new, **given)
+    except ParameterError as error:
+        if given["shares_of_fit"] is None and error.argument == "shares_of_fit":
+            raise UsageError(
+                "Give --shares-of-fit or --fit-rows: this calibrator does not know the class shares of its fit."
+            ) from error
+        raise
 
 
 def _of_new(rows: Path, reading: dict[str, Any], fit_rows: Path | None) -> dict[str, Any]:

@@ -209,8 +209,8 @@ def _why_no_recommendation(evaluation: Evaluation) -> str:
         return f"No recommendation: it takes {FEWEST_ROWS_TO_RECOMMEND} test rows to tell methods apart{worth}."
     if _only_class(evaluation):
         return f"No recommendation: {_only_class(evaluation)}."
-    if _are_guessing(evaluation):
-        return "No recommendation: no method predicts the labels better than guessing."
+    if _are_like_guessing(evaluation):
+        return "No recommendation: the log-loss of no method is below that of guessing."
     return "Shown in detail: the predictions as they are."
 
 
@@ -369,9 +369,29 @@ def _rows_or_labels(evaluation: Evaluation) -> str:
     return "labels" if RunNote.ROWS_OF_LABELS in evaluation.run else "rows"
 
 
-def _are_guessing(evaluation: Evaluation) -> bool:
-    """Whether no method is better than guessing."""
+def _are_like_guessing(evaluation: Evaluation) -> bool:
+    """Whether the log-loss of no method is below that of guessing, be it for the scale of the scores alone."""
     return all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods)
+
+
+def _are_guessing(evaluation: Evaluation) -> bool:
+    """Whether no method is better than guessing, and the order of the scores is not either.
+
+    Of two classes that is their AUC, otherwise the accuracy beside that of the same predictions in random order. Where
+    all rows are of one class there is no order to predict.
+    """
+    if not _are_like_guessing(evaluation):
+        return False
+    measures = evaluation.before.measures
+    if "roc_auc" in measures:
+        return measures["roc_auc"].low <= 0.5
+    rows = evaluation.before.classes or []
+    n_rows = sum(row.n for row in rows)
+    if any(row.n == n_rows for row in rows):
+        return False
+    n_predicted = sum(row.predicted for row in rows)
+    by_chance = sum(row.n * row.predicted for row in rows) / max(1, n_rows * n_predicted)
+    return measures["accuracy"].low <= by_chance
 
 
 def test_of_ece(tested: Mapping[str, PairedDifference]) -> PairedDifference:

@@ -85,7 +85,8 @@ class Correction:
         if n_rows is not None:
             updated["n_rows"] = n_rows
         made = followed_by(calibrator, steps, {"updated": updated, **notes})
-        for name in {"class_shares", "mean_probabilities"} - notes.keys():
+        # An adaptation before the correction is a part of what was corrected.
+        for name in {"class_shares", "mean_probabilities", "before_adaptation"} - notes.keys():
             made.fit_report_.pop(name, None)
         return made
 

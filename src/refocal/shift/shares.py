@@ -12,6 +12,7 @@ scores of the new rows.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from refocal._validation import check_number, check_seed
 from refocal.calibrators import Calibrator
 from refocal.calibrators.class_order import labels_of, named_classes
 from refocal.errors import InputWarning, ParameterError, warn
+from refocal.maps.chain import Chain
 from refocal.maps.steps import Offset
 from refocal.rows import Predictions
 from refocal.rows.gate import in_order_of_classes
@@ -114,7 +116,7 @@ def adapt(
         The new shares, where they are known: nothing is estimated.
     fit_rows : Predictions, optional
         Labelled rows of the fit, with its weights, or others of that time. With them it is tested whether label shift
-        fits.
+        fits, and of a calibrator that was adapted before, it is the one that was fitted that is adapted.
     shares_of_fit : sequence, mapping or Series, optional
         The shares that the probabilities stand for, their mean over the rows of the fit; by default those of
         `fit_rows`, or what the calibrator knows.
@@ -146,6 +148,11 @@ def adapt(
     check_changeable(calibrator, function)
     check_number(level, "level", function, above=0.0, below=1.0)
     check_seed(seed, function)
+    present = calibrator
+    if fit_rows is not None:
+        # On these rows an adapted calibrator is off, by as much as shares have changed since: a second adaptation takes
+        # the place of the first.
+        calibrator = _before_adaptation(calibrator)
     known = _shares_of_fit(calibrator, fit_rows, shares_of_fit, function)
     request = _Request(function, table_of_costs(costs, calibrator, function), level, seed)
     if shares is not None:
@@ -154,7 +161,7 @@ def adapt(
     if rows is None:
         expected = "rows without labels, or give the new shares with shares="
         raise ParameterError("rows", function, expected=expected, got="neither")
-    return _adapt_to_rows(calibrator, rows, fit_rows, known, force, request)
+    return _adapt_to_rows(calibrator, present, rows, fit_rows, known, force, request)
 
 
 @dataclass(frozen=True)
@@ -202,13 +209,17 @@ def _adapt_to_known(
 
 def _adapt_to_rows(
     calibrator: Calibrator,
+    present: Calibrator,
     rows: Any,
     fit_rows: Predictions | None,
     known: _SharesOfFit,
     force: bool,
     request: _Request,
 ) -> tuple[Calibrator, Adaptation]:
-    """The calibrator for the shares that rows without labels are evidence for."""
+    """The calibrator for the shares that rows without labels are evidence for; the present one where that is refused.
+
+    The present one is the calibrator itself, or an adaptation of it.
+    """
     rng = np.random.default_rng(request.seed)
     old = known.values
     log_p = log_probabilities(calibrator, rows, request.function)
@@ -227,9 +238,9 @@ def _adapt_to_rows(
     refused = "" if test is None or force else _refusal(test, _names(calibrator))
     if refused:
         warn(InputWarning(f"the calibrator is unchanged: {refused}", function=request.function))
-        adapted = calibrator
-        shares = old
-        used = log_p
+        adapted = present
+        shares = old if present is calibrator else np.array(present.fit_report_["class_shares"])
+        used = log_p if present is calibrator else log_probabilities(present, rows, request.function)
         belief = None
     else:
         adapted = _adapted(calibrator, known, estimated) if evidence.weight > 0.0 else calibrator
@@ -356,12 +367,38 @@ def _belief(log_p: Matrix, replicates: _Replicates, log_ratio: Vector, log_ratio
     return Belief(draws, mean, of_likeliest)
 
 
+# What an adaptation writes into the report of a calibrator; what was there before is kept under the other name.
+_NOTES_OF_ADAPTATION = ("class_shares", "mean_probabilities", "sentences")
+_BEFORE_ADAPTATION = "before_adaptation"
+
+
 def _adapted(calibrator: Calibrator, known: _SharesOfFit, new: Vector) -> Calibrator:
-    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares, and the slope that it had."""
+    """The calibrator with log(π/π⁰) added to its scores; its report has the new shares, and the slope that it had.
+
+    The offset of an earlier adaptation is added to this one, so that both are a single step.
+    """
     offset = np.log(np.maximum(new, 1e-12) / known.values)
+    fitted = _before_adaptation(calibrator)
+    if fitted is not calibrator:
+        offset = offset + calibrator.chain_.steps[-1].find(Offset, "offset")
     shares = new.tolist()
-    means = {**calibrator.fit_report_.get("mean_probabilities", {}), "n_rows": known.n_rows, "values": shares}
-    return followed_by(calibrator, (Offset(offset),), {"class_shares": shares, "mean_probabilities": means})
+    report = fitted.fit_report_
+    means = {**report.get("mean_probabilities", {}), "n_rows": known.n_rows, "values": shares}
+    before = {name: report[name] for name in _NOTES_OF_ADAPTATION if name in report}
+    notes = {"class_shares": shares, "mean_probabilities": means, _BEFORE_ADAPTATION: before}
+    return followed_by(fitted, (Offset(offset),), notes)
+
+
+def _before_adaptation(calibrator: Calibrator) -> Calibrator:
+    """The calibrator without the offset of its adaptations; the same object if it was not adapted."""
+    report = calibrator.fit_report_
+    if _BEFORE_ADAPTATION not in report:
+        return calibrator
+    made = copy.copy(calibrator)
+    made.chain_ = Chain(calibrator.chain_.steps[:-1])
+    others = {name: note for name, note in report.items() if name not in (*_NOTES_OF_ADAPTATION, _BEFORE_ADAPTATION)}
+    made.fit_report_ = {**others, **report[_BEFORE_ADAPTATION]}
+    return made
 
 
 @dataclass(frozen=True)

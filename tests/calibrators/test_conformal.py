@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -18,6 +20,8 @@ import refocal
 from helpers import NOT_FOR_LOGITS, draw_logits
 from refocal import PredictionSets, TemperatureScaling, VennAbersCalibration
 from refocal.errors import DataError, FitWarning, FormatError, InputError, ParameterError, ShapeError
+from refocal.evaluate import evaluate
+from refocal.io import Predictions, apply
 from refocal.metrics import set_coverage
 
 VARIANTS = {
@@ -129,10 +133,10 @@ def test_it_is_saved_loaded_and_answers_in_kind(name, tmp_path):
     assert isinstance(sets, torch.Tensor)
     assert sets.dtype == torch.bool
     data = json.loads((tmp_path / "sets.json").read_text())
-    for threshold in ({}, {"threshold": "high"}):
-        report = {key: value for key, value in data["fit"].items() if key != "threshold"}
-        (tmp_path / "bad.json").write_text(json.dumps(data | {"fit": report | threshold}))
-        with pytest.raises(FormatError, match="'threshold'"):
+    for least in ({}, {"least": "high"}):
+        report = {key: value for key, value in data["fit"].items() if key != "least"}
+        (tmp_path / "bad.json").write_text(json.dumps(data | {"fit": report | least}))
+        with pytest.raises(FormatError, match="'least'"):
             refocal.load(tmp_path / "bad.json")
 
 
@@ -218,6 +222,83 @@ def test_tied_scores_are_covered_in_every_precision(score, base):
         np.testing.assert_array_equal(sets, fitted.predict_set(votes.astype(first)))
         if base == "none":  # otherwise half of these rows are new
             assert sets[np.arange(4000), labels].mean() >= 0.9
+
+
+def draw_too_sure(n_rows, n_classes, seed):
+    """Rows of a model that is 18 times too sure: the probability of the truth is often below 1e-6."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n_rows, n_classes))
+    return 18.0 * z, np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+def test_sets_of_a_model_that_is_too_sure_are_those_of_exact_scores(score, tmp_path):
+    logits, labels = draw_too_sure(300, 6, 0)
+    new = draw_too_sure(100, 6, 1)[0]
+    settings = {"conformity_score": score, "randomised": False}
+    penalties = {"penalty": 0.01, "rank": 5} if score == "raps" else {}
+    fitted = PredictionSets(coverage=0.9, allow_empty=True, **settings).fit(logits, labels)
+    p = [[Fraction(q) for q in row] for row in softmax(logits, axis=1).tolist()]
+    truth = [exact_score(row, k, settings | penalties) for row, k in zip(p, labels, strict=True)]
+    threshold = sorted(truth)[math.ceil(0.9 * 301) - 1]
+    assert threshold > 1 - Fraction(1, 10**6)
+    rows = [[Fraction(q) for q in row] for row in softmax(new, axis=1).tolist()]
+    expected = [[exact_score(row, k, settings | penalties) <= threshold for k in range(6)] for row in rows]
+    assert np.mean(np.sum(expected, axis=1)) < 5.5
+    np.testing.assert_array_equal(fitted.predict_set(new), expected)
+    fitted.save(tmp_path / "sets.json")
+    np.testing.assert_array_equal(refocal.load(tmp_path / "sets.json").predict_set(new), expected)
+
+
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("base", ["none", "ts"])
+def test_tied_scores_of_a_model_that_is_too_sure_are_alike_in_every_precision(score, base):
+    """Single precision has the logarithms of small probabilities to seven digits, and so fewer of these themselves."""
+    z, labels = draw_too_sure(2000, 4, 0)
+    logits = 18.0 * np.round(z / 18.0) / 0.7
+    for first, then in ((np.float64, np.float32), (np.float32, np.float64)):
+        settings = {"conformity_score": score, "base": base, "randomised": False, "coverage": 0.8}
+        fitted = PredictionSets(**settings).fit(logits.astype(first), labels)
+        sets = fitted.predict_set(logits.astype(then))
+        np.testing.assert_array_equal(sets, fitted.predict_set(logits.astype(first)))
+        if base == "none":  # otherwise half of these rows are new
+            assert fitted.threshold_ > 1.0 - 1e-6
+            assert sets[np.arange(2000), labels].mean() >= 0.8
+            assert sets.mean() < 0.95
+
+
+def exact_score(p, label, settings):
+    """The score of one class as `score_of` has it, of fractions, of which the classes after it leave the rest."""
+    if settings["conformity_score"] == "lac":
+        return 1 - p[label]
+    ranked = sorted(range(len(p)), key=lambda k: (-p[k], k))
+    rank = ranked.index(label) + 1
+    extra = Fraction(settings.get("penalty", 0.0)) * max(0, rank - settings.get("rank", len(p)))
+    return 1 - sum(p[k] for k in ranked[rank:]) + extra
+
+
+@pytest.mark.parametrize("conditional", ["none", "class", "group"])
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_sets_of_a_model_that_is_too_sure_do_not_hold_all_classes(score, conditional, precision, tmp_path):
+    logits, labels = draw_too_sure(2000, 3, 0)
+    new, truth = draw_too_sure(4000, 3, 1)
+    names = np.array(["north", "south"])
+    rows = Predictions.from_logits(logits, labels).with_groups({"region": names[np.arange(2000) % 2]})
+    test = Predictions.from_logits(new.astype(precision), truth).with_groups({"region": names[np.arange(4000) % 2]})
+    fitted = PredictionSets(coverage=0.9, conformity_score=score, conditional=conditional).fit(rows)
+    found = set_coverage(truth, fitted.predict_set(test, seed=0), groups=test.groups)
+    assert found.coverage.value == pytest.approx(0.9, abs=0.025)
+    assert found.mean_size < 2.3
+    assert fitted.fit_report_["set_size"] == pytest.approx(found.mean_size, abs=0.1)
+    if score == "lac":
+        evaluated = evaluate(test, {"sets": fitted}, chosen="sets", n_resamples=2)
+        assert evaluated.after.sets == found
+    if score == "lac" and conditional != "group":
+        np.savez(tmp_path / "rows.npz", logits=new.astype(precision))
+        apply(fitted, tmp_path / "rows.npz", tmp_path / "sets.csv")
+        written = pd.read_csv(tmp_path / "sets.csv", dtype=str)["set"]
+        assert written.str.split(";").str.len().mean() == found.mean_size
 
 
 def test_unequal_weights_do_not_lower_the_coverage():

@@ -63,7 +63,7 @@ def test_a_class_of_few_rows_is_in_every_set_and_that_is_said(tmp_path):
     assert (again.predict_set(logits) == sets).all()
     assert again.thresholds_ == pytest.approx(fitted.thresholds_)
     data = json.loads((tmp_path / "sets.json").read_text())
-    data["fit"]["thresholds"] = [0.5]
+    data["fit"]["least_of_classes"] = [0.5]
     (tmp_path / "short.json").write_text(json.dumps(data))
     with pytest.raises(FormatError, match="must have 4 numbers"):
         load(tmp_path / "short.json")
@@ -132,7 +132,7 @@ def test_thresholds_of_groups_are_their_quantiles(tmp_path):
     assert by_rows.group_thresholds_ == fitted.group_thresholds_
     np.testing.assert_array_equal(by_rows.predict_set(rows), fitted.predict_set(logits, groups=region))
     data = json.loads((tmp_path / "sets.json").read_text())
-    data["fit"]["group_thresholds"]["region"]["land"] = "high"
+    data["fit"]["least_of_groups"]["region"]["land"] = "high"
     (tmp_path / "sets.json").write_text(json.dumps(data))
     with pytest.raises(FormatError):
         load(tmp_path / "sets.json")

@@ -159,11 +159,11 @@ class PredictionSets(Calibrator):
 
     def sets_of(self, p: Matrix, groups: Any, seed: int | None) -> Flags:
         """The sets of rows (N, C) with these probabilities, as `predict_proba` gives them, and these groups."""
-        thresholds = self._thresholds_of_rows(groups, len(p)) if self.needs_groups else self.thresholds_
-        return self._sets(p, thresholds, np.random.default_rng(seed))
+        least = self._least_of_rows(groups, len(p)) if self.needs_groups else self._least
+        return self._sets(p, least, np.random.default_rng(seed))
 
-    def _thresholds_of_rows(self, groups: Any, n_rows: int) -> Matrix:
-        """The threshold of each row's group, (N, 1): above every score where the fit has not seen the group."""
+    def _least_of_rows(self, groups: Any, n_rows: int) -> Matrix:
+        """The least support of each row's group, (N, 1): below that of any class where the fit has not seen it."""
         function = f"{type(self).__name__}.predict_set"
         columns = as_groups(groups, n_rows, function)
         of_fit = next(iter(self.group_thresholds_))
@@ -171,11 +171,11 @@ class PredictionSets(Calibrator):
             expected = f"given: the {of_fit!r} of each row, as in the fit"
             raise ParameterError("groups", function, expected=expected, got=", ".join(columns) or "None")
         self.warn_of_unused(columns, function)
-        known = self.group_thresholds_[of_fit]
+        known = self._least_of_groups[of_fit]
         names, group = np.unique(self._names_of_rows(columns), return_inverse=True)
-        largest = self._largest_score(len(self.classes_))
-        thresholds = np.array([known.get(name, largest) for name in names.tolist()])
-        return np.asarray(thresholds[group][:, None])
+        below_all = self._below_all(len(self.classes_))
+        least = np.array([known.get(name, below_all) for name in names.tolist()])
+        return np.asarray(least[group][:, None])
 
     def _names_of_rows(self, columns: Groups) -> NDArray[np.str_]:
         """The names of the rows' groups: from the column that the fit had, or else from the only column."""
@@ -207,13 +207,13 @@ class PredictionSets(Calibrator):
             text = f"no groups of {column!r} were given that the fit has seen: every set holds all classes."
             warn(InputWarning(text, function=function))
 
-    def _largest_score(self, n_classes: int) -> float:
-        """A number that no score exceeds."""
-        return 1.0 + self.penalty * n_classes
+    def _below_all(self, n_classes: int) -> float:
+        """A number that the support of no class is below."""
+        return -self.penalty * n_classes
 
-    def _sets(self, p: Matrix, thresholds: Vector | Matrix, generator: np.random.Generator) -> Flags:
-        # Where many rows have the score of the threshold, as votes do, the last digit must not leave them out.
-        sets: Flags = self._scores(p, generator) <= thresholds + SAME_SCORE
+    def _sets(self, p: Matrix, least: Vector | Matrix, generator: np.random.Generator) -> Flags:
+        # Where many rows have the least support, as votes do, the last digit must not leave them out.
+        sets: Flags = self._support(p, generator, same=SAME_SCORE) >= least
         if not self.allow_empty:
             sets[np.arange(len(p)), np.argmax(p, axis=1)] = True
         return sets
@@ -222,44 +222,44 @@ class PredictionSets(Calibrator):
         chain, rows = self._calibrated(usable_rows(self._block_of(dataset)))
         p = np.exp(chain.log_probabilities(rows.logits).astype(np.float64))
         generator = np.random.default_rng(self.random_state)
-        of_truth = self._scores(p, generator)[np.arange(rows.n_rows), rows.labels]
+        of_truth: Vector = self._support(p, generator).astype(np.float64)[np.arange(rows.n_rows), rows.labels]
         notes: dict[str, Any] = {}
         if self.conditional == "group":
             column, names, group = _one_column(rows.groups, f"{type(self).__name__}.fit")
-            thresholds, of_fit = self._thresholds_of_parts(of_truth, rows, group, len(names))
-            notes["group_thresholds"] = {column: dict(zip(names.tolist(), thresholds.tolist(), strict=True))}
-            sets = self._sets(p, thresholds[group][:, None], generator)
+            least, of_fit = self._least_of_parts(of_truth, rows, group, len(names))
+            notes["least_of_groups"] = {column: dict(zip(names.tolist(), least.tolist(), strict=True))}
+            sets = self._sets(p, least[group][:, None], generator)
         elif self.conditional == "class":
-            thresholds, of_fit = self._thresholds_of_parts(of_truth, rows, rows.labels, rows.n_classes)
-            notes["thresholds"] = thresholds.tolist()
-            sets = self._sets(p, thresholds, generator)
+            least, of_fit = self._least_of_parts(of_truth, rows, rows.labels, rows.n_classes)
+            notes["least_of_classes"] = least.tolist()
+            sets = self._sets(p, least, generator)
         else:
-            thresholds, of_fit = self._threshold_of_all(of_truth, rows)
-            sets = self._sets(p, thresholds, generator)
+            least, of_fit = self._least_of_all(of_truth, rows)
+            sets = self._sets(p, least, generator)
         size = rows.average(sets.sum(axis=1).astype(np.float64))
         of_each = {"class": " of each class", "group": " of each group"}.get(self.conditional, "")
         share = f"{100 * self.coverage:g} % of rows{of_each}"
         said = f"Sets that hold the truth in {share} have {size:.2f} classes on average here."
         which = f"the {self.conditional} of fewest rows is covered in" if of_each else "this one covers"
         one_fit = f"That is a mean over fits: {which} {100 * of_fit:.1f} % or more with a probability of 95 %."
-        notes |= {"threshold": float(thresholds.max()), "coverage": float(self.coverage), "set_size": size}
+        notes |= {"least": float(least.min()), "coverage": float(self.coverage), "set_size": size}
         return Fitted(chain, notes=notes | {"coverage_of_fit": of_fit, "sentences": [said, one_fit]})
 
-    def _threshold_of_all(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
-        """The threshold of all rows, for each class, (C,), and the coverage that 95 % of fits exceed."""
-        threshold = self._quantile(of_truth, rows)
-        if threshold is None:
+    def _least_of_all(self, of_truth: Vector, rows: Block) -> tuple[Vector, float]:
+        """The least support in the sets of all rows, for each class, and the coverage that 95 % of fits exceed."""
+        least = self._quantile(of_truth, rows)
+        if least is None:
             text = f"every set holds all classes: {self._needs()} at least."
             warn(f"{type(self).__name__}.fit: {text}", FitWarning)
-            threshold = self._largest_score(rows.n_classes)
-        return np.full(rows.n_classes, threshold), self._coverage_of_fit(rows)
+            least = self._below_all(rows.n_classes)
+        return np.full(rows.n_classes, least), self._coverage_of_fit(rows)
 
-    def _thresholds_of_parts(self, of_truth: Vector, rows: Block, part: Indices, n_parts: int) -> tuple[Vector, float]:
-        """The threshold of each part of the rows, by its number, and the coverage that 95 % of fits exceed in each.
+    def _least_of_parts(self, of_truth: Vector, rows: Block, part: Indices, n_parts: int) -> tuple[Vector, float]:
+        """The least support in each part of the rows, by its number, and the coverage that 95 % of fits exceed in each.
 
-        Parts of too few rows for a quantile have one that no score exceeds.
+        Parts of too few rows for a quantile have one that no class is below.
         """
-        thresholds = np.full(n_parts, self._largest_score(rows.n_classes))
+        least = np.full(n_parts, self._below_all(rows.n_classes))
         coverages = []
         unknown = 0
         for i in range(n_parts):
@@ -268,7 +268,7 @@ class PredictionSets(Calibrator):
             if quantile is None:
                 unknown += 1
                 continue
-            thresholds[i] = quantile
+            least[i] = quantile
             coverages.append(self._coverage_of_fit(rows.take(is_part)))
         if unknown and self.conditional == "class":
             text = f"{unknown:,} of {n_parts:,} classes are in every set: {self._needs()} of a class at least."
@@ -276,12 +276,12 @@ class PredictionSets(Calibrator):
         elif unknown:
             text = f"{unknown:,} of {n_parts:,} groups have sets of all classes: {self._needs()} of a group at least."
             warn(f"{type(self).__name__}.fit: {text}", FitWarning)
-        return thresholds, min(coverages, default=1.0)
+        return least, min(coverages, default=1.0)
 
     def _needs(self) -> str:
         """How many rows a quantile needs."""
-        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
-        return f"a coverage of {self.coverage:g} needs {least:,} rows"
+        n_rows = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
+        return f"a coverage of {self.coverage:g} needs {n_rows:,} rows"
 
     def _coverage_of_fit(self, rows: Block) -> float:
         """The coverage that a fit on so many rows exceeds in 95 % of cases.
@@ -306,26 +306,32 @@ class PredictionSets(Calibrator):
         first = folds(rows, 2, self.random_state) == 0
         return make(self.base).fit(rows.take(first)).chain_, rows.take(~first)
 
-    def _scores(self, p: Matrix, generator: np.random.Generator) -> Vector:
-        """The conformity score of each class; smaller is more conforming."""
+    def _support(self, p: Matrix, generator: np.random.Generator, *, same: float = 0.0) -> Matrix:
+        """1 - the conformity score of each class: larger is more conforming.
+
+        Of a model that is too sure most scores are nearly 1, and only what they leave has digits that tell them apart.
+        `same` raises each by the distance, as logarithms, within which two count as equal.
+        """
         if self.conformity_score == "lac":
-            return np.asarray(1.0 - p)
+            return _raised(p, same)
         order = np.argsort(-p, axis=1, kind="stable")
         ranked = np.take_along_axis(p, order, axis=1)
         edge = generator.random((len(p), 1)) if self.randomised else 1.0
-        up_to = np.cumsum(ranked, axis=1) - (1.0 - edge) * ranked
+        rest = (1.0 - edge) * ranked
+        rest[:, :-1] += np.cumsum(ranked[:, :0:-1], axis=1)[:, ::-1]  # of the classes after it, the smallest first
+        rest = _raised(rest, same)
         if self.conformity_score == "raps":
-            up_to += self.penalty * np.maximum(np.arange(1, p.shape[1] + 1) - self.rank, 0)
-        scores = np.empty_like(up_to)
-        np.put_along_axis(scores, order, up_to, axis=1)
-        return scores
+            rest -= self.penalty * np.maximum(np.arange(1, p.shape[1] + 1) - self.rank, 0)
+        support = np.empty_like(rest)
+        np.put_along_axis(support, order, rest, axis=1)
+        return support
 
     def _quantile(self, of_truth: Vector, rows: Block) -> float | None:
-        """The smallest score up to which the share `coverage` of the weight lies, a new row included.
+        """The largest support from which on the share `coverage` of the weight lies, a new row included.
 
         None where there are too few rows for it.
         """
-        order = np.argsort(of_truth, kind="stable")
+        order = np.argsort(-of_truth, kind="stable")
         new_weight = _weight_of_new_row(rows.weights)
         needed = self.coverage * (rows.total_weight + new_weight) - 1e-9  # the rounding of 0.9 × 10
         at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
@@ -333,15 +339,27 @@ class PredictionSets(Calibrator):
 
     def _set_fitted(self, fitted: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         super()._set_fitted(fitted, classes, report)
-        self.threshold_ = number(report, "threshold")
-        thresholds = [self.threshold_] * len(classes)
+        overall = number(report, "least")
+        least = [overall] * len(classes)
         if self.conditional == "class":
-            thresholds = field(report, "thresholds", list[float])
-            if len(thresholds) != len(classes):
-                raise FormatError(f"the field 'thresholds' must have {len(classes)} numbers. Got {len(thresholds)}.")
-        self.thresholds_ = np.array(thresholds)
+            least = field(report, "least_of_classes", list[float])
+            if len(least) != len(classes):
+                raise FormatError(f"the field 'least_of_classes' must have {len(classes)} numbers. Got {len(least)}.")
+        self._least = np.array(least)
+        # The scores themselves are for people: near 1 they have lost the digits that sets need.
+        self.threshold_ = 1.0 - overall
+        self.thresholds_ = 1.0 - self._least
         if self.conditional == "group":
-            self.group_thresholds_ = _read_group_thresholds(report)
+            self._least_of_groups = _read_least_of_groups(report)
+            self.group_thresholds_ = {
+                column: {name: 1.0 - value for name, value in of_groups.items()}
+                for column, of_groups in self._least_of_groups.items()
+            }
+
+
+def _raised(share: Matrix, same: float) -> Matrix:
+    """Shares raised by the distance `same` of their logarithms, relative to the size of these."""
+    return np.asarray(share * (1.0 + same * (1.0 - np.log(np.clip(share, SMALLEST, 1.0)))))
 
 
 def _one_column(groups: Groups, function: str) -> tuple[str, NDArray[np.str_], Indices]:
@@ -354,14 +372,14 @@ def _one_column(groups: Groups, function: str) -> tuple[str, NDArray[np.str_], I
     return column, names, np.asarray(group)
 
 
-def _read_group_thresholds(report: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The thresholds of a report by the names of groups, refused where no fit can have found them."""
-    columns = field(report, "group_thresholds", dict)
+def _read_least_of_groups(report: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The least support in a report by the names of groups, refused where no fit can have found them."""
+    columns = field(report, "least_of_groups", dict)
     if len(columns) != 1:
-        raise FormatError("the field 'group_thresholds' must have one column of groups.")
+        raise FormatError("the field 'least_of_groups' must have one column of groups.")
     column, of_groups = next(iter(columns.items()))
     if not isinstance(of_groups, dict) or not of_groups:
-        raise FormatError("the field 'group_thresholds' must have the threshold of each group.")
+        raise FormatError("the field 'least_of_groups' must have the least support of each group.")
     return {column: {name: number(of_groups, name) for name in of_groups}}
 
 

@@ -197,7 +197,7 @@ def fit_command(calibrator: Mapping[str, Any]) -> str | None:
     >>> fit_command({"method": "TemperatureScaling", "parameters": {"search": "grid"}})
     """
     parameters = calibrator["parameters"]
-    columns = list(calibrator.get("groups") or calibrator.get("fit", {}).get("group_thresholds", ()))
+    columns = list(calibrator.get("groups") or calibrator.get("fit", {}).get("least_of_groups", ()))
     if calibrator["method"] == "MultiLabelCalibration":
         method = parameters["method"] + (PER_LABEL if parameters["per_label"] else "")
         said = ["--method", method, "--multi-label"]

@@ -111,20 +111,32 @@ INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
 /* What an affine map is a map of: the scores brought to a common level, in which masked classes take no part, into z
  * (`features` of maps/steps.py).
  */
-INLINE void features(const V *d, V *z, int64_t n, real slope, const double *numbers) {
+/* It tells whether a class of any row is masked. */
+INLINE whole features(const V *d, V *z, int64_t n, real slope, const double *numbers) {
     const int64_t kind = numbers[0];
     const real inner = slope / numbers[1], scale = kind == LOG_PROBABILITIES ? numbers[1] : 1.0;
-    V top = d[0], level = {0}, count = {0};
-    for (int64_t j = 1; j < n; j++) top = larger(d[j], top);
-    for (int64_t j = 0; j < n; j++) {
+    V top = d[0], bottom = d[0], level = {0}, count = same((real)n);
+    for (int64_t j = 1; j < n; j++) {
+        top = larger(d[j], top);
+        bottom = smaller(d[j], bottom);
+    }
+    const I has_masked = (bottom - top) * inner <= MASKED_GAP;
+    whole some_masked = 0;
+    for (int r = 0; r < LANES; r++) some_masked |= has_masked[r];
+    for (int64_t j = 0; j < n && !some_masked; j++) { /* nearly all rows: as below, with fewer operations */
+        z[j] = larger((d[j] - top) * inner, same(LOWEST_FEATURE));
+        level += kind == LOGITS ? z[j] : exp_(z[j] * scale);
+    }
+    for (int64_t j = 0; j < n && some_masked; j++) {
         V gap = (d[j] - top) * inner;
         I is_masked = gap <= MASKED_GAP;
         z[j] = pick(is_masked, same(2 * LOWEST_FEATURE), larger(gap, same(LOWEST_FEATURE)));
         level += keep(~is_masked, kind == LOGITS ? z[j] : exp_(z[j] * scale));
-        count += keep(~is_masked, same(1.0));
+        count -= keep(is_masked, same(1.0));
     }
     level = kind == LOGITS ? level / count : log1p_(level - 1.0) / scale;
     for (int64_t j = 0; j < n; j++) z[j] -= level;
+    return some_masked;
 }
 
 /* Features z in which masked classes are filled in: they have the mean of the others (`unmasked` of maps/steps.py). What
@@ -160,8 +172,10 @@ INLINE void affine(V *d, V *z, int64_t n, real slope, const double *numbers) {
  */
 INLINE void matrix(V *d, V *z, int64_t n, real slope, const double *numbers) {
     const double *weights = numbers + 2, *intercept = weights + n * n;
-    features(d, z, n, slope, numbers);
-    unmask(d, z, n);
+    if (features(d, z, n, slope, numbers))
+        unmask(d, z, n);
+    else
+        for (int64_t j = 0; j < n; j++) d[j] = pick(d[j] > -INFINITY, same(0.0), same(-INFINITY));
     int64_t j = 0;
     for (; j + 4 <= n; j += 4) {
         const double *a = weights + j * n, *b = a + n, *c = b + n, *e = c + n;

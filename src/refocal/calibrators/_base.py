@@ -51,7 +51,8 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import without_beginnings
 from refocal.rows.gate import Arguments, aligned, check_one_label_per_row, resolve_for_fit, rows_that_count
 from refocal.rows.keys import number_keys
-from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve, with_own_remedy
+from refocal.rows.label_errors import with_own_remedy
+from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores, stored_kind
 

@@ -18,7 +18,8 @@ from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, names_in_order, shared_beginning
 from refocal.rows.gate import check_same_order
-from refocal.rows.labels import IgnoreIndex, listed
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import as_scores, column_names

@@ -28,7 +28,8 @@ from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names, names_in_order
 from refocal.rows.gate import check_same_order, read_raw
-from refocal.rows.labels import IgnoreIndex, listed, raw_labels
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import IgnoreIndex, raw_labels
 from refocal.rows.marks import check_marks
 from refocal.rows.scores import Input
 

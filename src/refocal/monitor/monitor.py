@@ -50,7 +50,8 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import names_in_order
 from refocal.rows.gate import names_of_columns
 from refocal.rows.keys import order_of_numbers
-from refocal.rows.labels import LabelRule, listed, raw_labels, resolve
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import LabelRule, raw_labels, resolve
 from refocal.rows.positive import check_series
 from refocal.rows.scores import as_scores, column_names
 

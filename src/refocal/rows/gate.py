@@ -23,18 +23,17 @@ from refocal.rows.class_names import (
     without_beginnings,
 )
 from refocal.rows.keys import label_key, number_keys, order_of_numbers
+from refocal.rows.label_errors import listed, with_own_remedy
 from refocal.rows.labels import (
     IgnoreIndex,
     LabelRule,
     RawLabels,
     Resolved,
     distinct_labels,
-    listed,
     raw_labels,
     resolve,
     typed_classes,
     unless_usual,
-    with_own_remedy,
 )
 from refocal.rows.marks import are_marks, check_marks, labelled_rows
 from refocal.rows.positive import check_series, order_with_positive

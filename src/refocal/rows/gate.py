@@ -28,7 +28,6 @@ from refocal.rows.labels import (
     IgnoreIndex,
     LabelRule,
     RawLabels,
-    Resolved,
     distinct_labels,
     raw_labels,
     resolve,
@@ -470,18 +469,6 @@ def rows_that_count(
         expected = "above 0 for at least one row that has a label"
         raise DataError(names.weight, function, expected=expected, got="none")
     return kept
-
-
-def resolve_for_fit(rows: Aligned, n_classes: int, function: str) -> Resolved:
-    """Labels of a fit, of two classes at least; they name columns without names in sorted order, as in scikit-learn."""
-    names, whole_names = names_of_columns(rows.column_names)
-    rule = LabelRule(n_classes, names, whole_names, sorts=True, argument="y", function=function)
-    resolved = resolve(rows.labels, rule)
-    if resolved.numbers.size and int(resolved.numbers.min()) == int(resolved.numbers.max()):
-        only = to_numpy(rows.labels.values).ravel()[0]
-        got = f"only one class, {only.item() if hasattr(only, 'item') else only!r}"
-        raise LabelError("y", function, expected="of at least two classes", got=got)
-    return resolved
 
 
 def in_order_of_classes(values: Any, names: Sequence[Any], argument: str, function: str) -> Any:

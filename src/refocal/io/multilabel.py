@@ -13,7 +13,7 @@ from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabi
 from refocal._groups import LABEL
 from refocal._validation import check_one_column, check_option, check_weight
 from refocal.errors import ParameterError, ShapeError
-from refocal.io.columns import Query
+from refocal.io.query import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, names_in_order, shared_beginning

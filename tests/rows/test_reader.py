@@ -203,3 +203,14 @@ def test_labels_of_blocks_are_no_fractions():
     logits = np.zeros((4, 2))
     with pytest.raises(LabelError, match="Unknown label type: continuous numbers"):
         TemperatureScaling().fit(rows_of(logits, np.array([9.5, 10.5, 9.5, 10.5])))
+
+
+@pytest.mark.parametrize(("names", "wrong"), [(("cat", "dog", "emu"), "fox"), (("good", "bad"), "Bad")])
+def test_misspelt_names_of_classes_are_not_said_to_be_numbers_in_blocks_either(names, wrong):
+    logits = np.zeros((4, len(names)))
+    labels = np.array([names[0], names[1], names[0], wrong])
+    with pytest.raises(LabelError) as in_memory:
+        Predictions.from_logits(logits, labels, class_names=names)
+    with pytest.raises(LabelError) as in_blocks:
+        RowReader(len(names), class_names=names).read(RawRows(logits, labels, None, "here"), check=True)
+    assert in_blocks.value.remedy is in_memory.value.remedy is None

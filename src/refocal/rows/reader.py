@@ -508,9 +508,9 @@ class RowReader:
             return missing_label("y", self.function, place)
         remedy = Remedy.IGNORE_INDEX if key in IGNORED else None
         whole = {each for each in (label_key(given) for given in labels.tolist()) if isinstance(each, int)}
-        if self.n_classes == 2 and whole <= {-1, 1}:
+        if whole and self.n_classes == 2 and whole <= {-1, 1}:
             remedy = Remedy.POSITIVE_LABEL
-        elif self.first_label is None and whole <= {*range(1, self.n_classes + 1)}:
+        elif whole and self.first_label is None and whole <= {*range(1, self.n_classes + 1)}:
             remedy = Remedy.FIRST_LABEL
         first = self.first_label or 0
         numbers = f"whole numbers from {first} to {first + self.n_classes - 1}"

@@ -327,6 +327,20 @@ def test_rows_are_those_of_the_file_however_it_ends(tmp_path, monkeypatch, has_p
     assert list(open_table(str(path)).batches(["p"], 1000)) == []
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_within_quotes_are_kept_wherever_a_block_ends(tmp_path, fitted, monkeypatch, end):
+    """A block may end between the two bytes of a Windows line end: hundreds of blocks, in each row two such ends."""
+    monkeypatch.setenv("REFOCAL_BLOCK_ENTRIES", str(1 << 12))  # 512 bytes of text
+    texts = [f"{'x' * (i % 13)}\r\n\r\n{'y' * (i % 7)}" for i in range(2000)]
+    frame = pd.DataFrame(LOGITS, columns=[f"logit_{name}" for name in NAMES]).assign(text=texts)
+    frame.to_csv(tmp_path / "rows.csv", index=False, lineterminator=end, encoding="utf-8-sig")
+    (written,) = apply(fitted, tmp_path / "rows.csv", tmp_path / "probs.parquet", values="logit_*")
+    assert written.n_rows == 2000
+    frame, found = read_table(tmp_path / "probs.parquet")
+    assert frame["text"].tolist() == texts
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -99,6 +100,26 @@ class WithLastLine(io.RawIOBase):
             self._last = b"\n"
         buffer[: len(some)] = some
         return len(some)
+
+
+class WithWholeLineEnds(io.BufferedReader):
+    """Text of UTF-8 for pyarrow's reader of CSV, in pieces none of which ends between the two bytes of a line end.
+
+    pyarrow leaves out a line feed at the start of a piece if the one before ended with a carriage return, also within
+    quotes.
+    """
+
+    def __init__(self, content: io.RawIOBase) -> None:
+        super().__init__(content)
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Some bytes, one more where they would end within a line end; what is no UTF-8 is an error."""
+        some = super().read(size)
+        while some.endswith(b"\r") and (further := super().read(1)):
+            some += further
+        self._decoder.decode(some, final=not some)
+        return some
 
 
 def ending_of(place: str | Path) -> str:

@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from refocal._limits import block_entries
 from refocal.errors import FormatError, need
 from refocal.io.class_columns import ONE_COLUMN, could_be_scores
-from refocal.io.files import JSON_LINES, SEPARATORS, WithLastLine, ending_of, files_of, is_large, partitions_of
+from refocal.io.files import (
+    JSON_LINES,
+    SEPARATORS,
+    WithLastLine,
+    WithWholeLineEnds,
+    ending_of,
+    files_of,
+    is_large,
+    partitions_of,
+)
 from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
 from refocal.io.query import ANYTHING, Query
 from refocal.rows import RawRows
@@ -131,13 +140,13 @@ class TextTable(Table):
         converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
         longest_cell = 64  # bytes, so that one row always has room
         size = _bytes_of_a_block() // 4 + longest_cell * len(self.names)  # pyarrow reads 32 of this size ahead
-        # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
-        reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
+        # One thread: several would not know the numbers of the rows.
+        reading = reader.ReadOptions(use_threads=False, block_size=size)
         _wait_for_pyarrow_at_exit()
         n_batches = max(_bytes_of_a_block() // size, 1)
         n_rows = 0
         with self._open() as file:
-            text = io.BufferedReader(WithLastLine(file, self._end.encode()))
+            text = WithWholeLineEnds(WithLastLine(file, self._end.encode()))
             try:
                 batches = reader.open_csv(text, reading, parsing, converting)
                 is_all = False

@@ -341,6 +341,26 @@ def test_line_ends_within_quotes_are_kept_wherever_a_block_ends(tmp_path, fitted
     np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_parts_of_a_folder_without_a_single_byte_have_no_rows(tmp_path, fitted, ending, at):
+    """As Hadoop and Spark write them for partitions without rows."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    (folder / f"part{at}{ending}").write_text("")
+    write(folder / f"part{1 - at}{ending}")
+    found = TemperatureScaling().fit(open_rows(folder, **reading(folder / f"part0{ending}")))
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert found.fit_report_["n_samples"] == 2000
+    written = apply(fitted, folder, tmp_path / "probs", **reading(folder / f"part0{ending}"))
+    assert [each.n_rows for each in written] == [0 if i == at else 2000 for i in range(2)]
+    tables = [pq.read_table(each.file) for each in written]
+    assert tables[0].schema.names == tables[1].schema.names
+    (folder / f"part{1 - at}{ending}").write_text("")
+    with pytest.raises(FormatError, match="none of the 2 files has any rows"):
+        open_rows(folder)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -403,8 +423,11 @@ def test_files_of_text_that_are_none(tmp_path):
     (tmp_path / "a.csv").write_text("cat;dog;label\n0.3;0.2;cat\n")
     with pytest.raises(FormatError, match=r"commas between them\. It has semicolons; write the table with commas"):
         open_rows(tmp_path / "a.csv")
-    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "a.csv").write_text("\n")
     with pytest.raises(FormatError, match="must hold the names of two or more columns"):
+        open_rows(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(FormatError, match="has any rows"):
         open_rows(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_text("a,b,label\n")
     with pytest.raises(FormatError, match="has any rows"):

@@ -237,6 +237,11 @@ class Table(Contents):
             yield RawRows(values, labels, weight, self.where, first, further, groups, n_lost, is_moved=self._is_moved())
             n_counted += n_lost
 
+    @property
+    def _is_void(self) -> bool:
+        """Whether the file holds nothing, not even names of columns."""
+        return self.n_rows == 0 and len(self.names) == len(self.partitions)
+
     def _is_moved(self) -> bool:
         """Whether this file has the classes in another order than the first one, which numbers may count."""
         classes = self.columns.classes
@@ -260,6 +265,8 @@ class Table(Contents):
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Refuse a file that lacks a column of the first one, or has a class more, or one more that is passed on."""
+        if self._is_void:
+            return
         columns = self.columns
         expected = {*self.columns.names}
         if missing := sorted({*wanted} - {*self.names}):
@@ -341,6 +348,8 @@ class Table(Contents):
         `lost` gets the number of cells of each line that is left out. It belongs to one pass: another may go on in a
         thread that reads ahead.
         """
+        if self._is_void:
+            return
         lost = [] if lost is None else lost
         first = 0
         # Where only folders are asked for, any column tells how many rows there are.

@@ -96,7 +96,10 @@ class TextTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
-            names = next(csv.reader(lines, delimiter=self._separator), [])
+            names = next(csv.reader(lines, delimiter=self._separator), None)
+        if names is None:  # not a single byte: a part without rows, as Hadoop writes them
+            self.n_rows = 0
+            return [], set()
         is_one = len(names) == 1 and names[0] in (self.query.values, *ONE_COLUMN)
         if (len(names) < 2 and not is_one) or len(set(names)) != len(names):
             expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
@@ -261,9 +264,8 @@ class JsonTable(Table):
         return not self._says_classes() and could_be_scores(name, cells)
 
     def _check(self, wanted: Sequence[str]) -> None:
-        """Without a line there is nothing that could lack a column, and a field that is passed on may be missing."""
-        if self.n_rows != 0:
-            super()._check([name for name in wanted if name not in self.kept])
+        """A field that is passed on may be missing."""
+        super()._check([name for name in wanted if name not in self.kept])
 
     def _batches(self, columns: Sequence[str], n_rows: int, lost: list[int]) -> Iterator[ColumnBatch]:
         first = 0
@@ -406,7 +408,7 @@ def table_parts(place: str, query: Query) -> list[Table]:
     for file in files:
         with _noting(bad):
             table = open_table(file, query, place)
-            if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
+            if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or (len(files) == 1 and table.names)):
                 columns = table.look()
             tables.append(table)
     if columns is None:

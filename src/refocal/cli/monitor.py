@@ -235,9 +235,15 @@ def _opened(
 
     made = refocal.monitor.CalibrationMonitor
     watched = made.load(state) if state.is_file() else made(**new.settings())
+    others: list[tuple[Path, refocal.monitor.CalibrationMonitor]] = []
     for file in merge:
         with about(file):
-            watched.merge(made.load(file))
+            others.append((file, made.load(file)))
+    # The result must not depend on the order of the options: the mean of tests of closed periods would.
+    others.sort(key=lambda file_and_monitor: _rank_of_merge(file_and_monitor[1]))
+    for place, (file, other) in enumerate(others, start=1):
+        with about(file):
+            watched.merge(other, raise_alarm=place == len(others))
     names = watched.class_names or ()
     known = names[1] if len(names) == 2 else watched.positive_label
     if positive is not None and known is not None and number_keys([positive]) != number_keys([known]):
@@ -245,6 +251,11 @@ def _opened(
     if positive is not None and not names:
         watched.positive_label = positive
     return watched
+
+
+def _rank_of_merge(other: refocal.monitor.CalibrationMonitor) -> tuple[int, int, float, str]:
+    """What monitors to merge are sorted by: groups, since a later one may have more; rows; evidence; the id."""
+    return len(other.group_columns or ()), sum(period.n for period in other.history()), other.e_value, other.id
 
 
 def _check_same_options(watched: refocal.monitor.CalibrationMonitor, batch: BatchOptions, state: Path) -> None:

@@ -91,6 +91,23 @@ def test_predictions_whose_labels_came_before_are_said_to_count_twice(refocal, d
     assert "300 rows wait for labels in day1, which had 300 already; the same rows again count twice." in out
 
 
+def test_labels_of_waiting_predictions_are_not_counted_beside_those_of_outcomes(refocal, days, folder):
+    """Without --ids the rows of a labelled file counted, and again when --outcomes had their labels."""
+    refocal("monitor", "said1.csv", "--probabilities", "--ids", "id", "--period", "day0")
+    before = (folder / "monitor.json").read_bytes()
+    code, _, err = refocal("monitor", "day1.csv", "--probability-column", "p", "--outcomes", "came1.csv")
+    wanted = "day1.csv: 'ids' must be none of predictions that wait, whose labels are for add_labels or --outcomes."
+    assert (code, wanted in " ".join(err.split())) == (1, True), err
+    assert (folder / "monitor.json").read_bytes() == before
+    # Other rows are counted, though an id may have several.
+    table = pd.read_csv(folder / "day2.csv")
+    pd.concat([table, table]).to_csv(folder / "day2.csv", index=False)
+    code, out, err = refocal("monitor", "day2.csv", "--probability-column", "p", "--outcomes", "came1.csv")
+    assert (code, err) == (0, "")
+    assert "600 rows counted in day2" in out
+    assert CalibrationMonitor.load("monitor.json").summary().n == 900
+
+
 def test_predictions_that_wait_are_not_counted_when_they_come_again_with_labels(refocal, days, folder):
     """Such rows counted, and again when --outcomes had their labels; ids of rows with labels were not looked at."""
     refocal("monitor", "said1.csv", "--probabilities", "--ids", "id", "--period", "same")

@@ -379,7 +379,8 @@ def _add(
     counted: Counter[str],
 ) -> str:
     """Add a batch; says what became of it. `counted` has the labelled rows of this command, by period."""
-    ids = batch.ids
+    # Predictions that wait may come again with labels, where --outcomes has theirs by its usual column of ids.
+    ids = batch.ids or ("id" if watched.n_waiting else None)
     period = batch.period or refocal.io.files.stem_of(file)
     groups = reading.get("groups", [])
     of_monitor = batch.groups or []
@@ -389,19 +390,20 @@ def _add(
         of_ids = [ids]
     wanted = reading | {"groups": [*of_rows, *of_ids], "clusters": batch.cluster}
     raw, reader = options.read_unchecked(file, wanted, fitted)
-    names = raw.groups.get(str(ids))
+    names = raw.groups.get(str(ids)) if batch.ids is not None or raw.labels is not None else None
     # Ids are no groups, of which there may be a few thousand only.
     raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name not in of_ids})
     if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
     if raw.labels is None and names is None:
-        why = "" if ids is None else f" and no column {ids!r}"
+        why = "" if batch.ids is None else f" and no column {ids!r}"
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     known = watched.class_names
     with about(file):
         if raw.labels is not None and names is not None:
-            refocal.monitor.monitor.check_ids(watched, names, len(names), "refocal monitor")
+            of_rows_again = names if batch.ids is not None else {*names} - {""}
+            refocal.monitor.monitor.check_ids(watched, of_rows_again, len(of_rows_again), "refocal monitor")
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)

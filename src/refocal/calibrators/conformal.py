@@ -155,6 +155,8 @@ class PredictionSets(Calibrator):
         p = np.exp(to_numpy(log_p).astype(np.float64))
         if isinstance(X, Predictions) and groups is None:
             groups = X.groups or None
+        if groups is not None and self.needs_groups:
+            groups = as_groups(groups, p.shape[:-1], f"{type(self).__name__}.predict_set")
         return in_library_of(log_p, self.sets_of(p.reshape(-1, p.shape[-1]), groups, seed).reshape(p.shape))
 
     def sets_of(self, p: Matrix, groups: Any, seed: int | None) -> Flags:

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
@@ -875,3 +876,13 @@ def test_the_expected_fall_of_a_large_shift_is_the_divergence_of_the_probabiliti
     expected = float(rel_entr([rate, 1.0 - rate], [p, 1.0 - p]).sum())
     assert_allclose(monitor.present().gain, expected, rtol=0.01)
     assert monitor.present().gain <= monitor.present().window.log_loss
+
+
+def test_days_are_the_same_periods_however_they_are_stored():
+    """Those of Arrow were refused."""
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-01"], dtype="M8[D]")
+    times = days.astype("M8[ns]")
+    for stored in (days, times, pd.Series(times), list(pd.to_datetime(times)), pa.array(days), pa.array(times)):
+        monitor = CalibrationMonitor()
+        monitor.update([0.2, 0.7, 0.4], [0, 1, 0], clusters=stored)
+        assert [each.first for each in monitor.history()] == ["2026-01-01", "2026-01-02"]

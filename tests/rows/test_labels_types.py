@@ -244,3 +244,26 @@ def test_text_that_ends_in_nul_is_refused():
     ):
         with pytest.raises(LabelError, match=r"text that does not end in NUL.* Got 'a\\x00'"):
             refused()
+
+
+@pytest.mark.parametrize("columns", [np.datetime64, pd.Timestamp, str])
+def test_days_are_labels_however_they_and_the_columns_are_stored(columns):
+    """Days were no names of columns called by midnights, and the labels of pandas were integers of nanoseconds."""
+    logits, column = draw_logits(60, 3, seed=0)
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], dtype="M8[D]")
+    table = pd.DataFrame(logits, columns=[columns(day) for day in days])
+    labels = days[column]
+    stored = [
+        labels,
+        labels.astype("M8[s]"),
+        pd.Series(labels.astype("M8[ns]")),
+        pd.DatetimeIndex(labels).tolist(),
+        labels.tolist(),
+        labels.astype(str),
+        pl.Series(labels),
+    ]
+    for each in stored:
+        assert np.array_equal(Predictions.from_logits(table, each).labels, column)
+    plain = TemperatureScaling().fit(logits, stored[2])
+    assert np.array_equal(plain.classes_, days)
+    assert np.array_equal(plain.predict(logits), days[logits.argmax(axis=1)])

@@ -75,6 +75,8 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
             labels = np.char.decode(labels, "utf-8")
         elif labels.dtype.kind == "O":
             labels = _with_text(labels)
+        elif labels.dtype == "M8[ns]":  # of pandas; as objects of Python they would be integers
+            labels = labels.astype("M8[us]")
         categories = None if categories is None else tuple(_as_text(category) for category in categories)
     except UnicodeDecodeError as error:
         raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None

@@ -19,8 +19,8 @@ from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
 from refocal.io import apply, open_rows, read, readers
-from refocal.io.columns import Query
 from refocal.io.parts import plain
+from refocal.io.query import Query
 from refocal.io.tables import open_table
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)

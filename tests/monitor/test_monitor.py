@@ -24,7 +24,7 @@ from refocal.monitor.evidence import PRECISIONS, left_after
 from refocal.monitor.history import History
 from refocal.monitor.independent import ALTERNATIVES, log_ratios
 from refocal.monitor.independent import left_after as left_after_rows
-from refocal.monitor.monitor import entering_together
+from refocal.monitor.together import entering_together
 from refocal.report import render_monitor
 
 

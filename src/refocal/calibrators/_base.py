@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,19 +16,17 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from refocal._arrays import (
     Array,
     as_array,
-    for_fitting,
     in_single,
     is_dask,
     is_plain_tensor,
     is_zarr_array,
     namespace,
-    take,
     to_numpy,
     two_columns,
 )
 from refocal._groups import Groups
 from refocal._limits import large_file
-from refocal._validation import FINITE_LABELS, INPUTS, check_option, check_out, check_weight, is_same_memory
+from refocal._validation import INPUTS, check_option, check_out, check_weight, is_same_memory
 from refocal.calibrators._arguments import (
     check_several_classes,
     classes_last,
@@ -38,22 +35,25 @@ from refocal.calibrators._arguments import (
     refuse_class_axis,
     without_column_axis,
 )
+from refocal.calibrators._chunks import by_chunk, classes_by_chunk
 from refocal.calibrators.class_order import labels_of, named_classes, order_for
 from refocal.calibrators.description import fit_warnings
 from refocal.calibrators.fitted import Fitted, report_of
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, probabilities_of
-from refocal.engine.dataset import weight_unit
+from refocal.engine.block import block_of_fit
 from refocal.errors import DataError, FitWarning, LabelError, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Floor
 from refocal.rows import Predictions
 from refocal.rows.class_names import without_beginnings
-from refocal.rows.gate import Arguments, aligned, check_one_label_per_row, resolve_for_fit, rows_that_count
+from refocal.rows.fit import read_rows_of_fit
+from refocal.rows.gate import Arguments, check_one_label_per_row, rows_that_count
 from refocal.rows.keys import number_keys
-from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve, with_own_remedy
+from refocal.rows.label_errors import with_own_remedy
+from refocal.rows.labels import IgnoreIndex, LabelRule, RawLabels, raw_labels, resolve
 from refocal.rows.positive import check_series
-from refocal.rows.scores import as_logits, column_names, floor_of_zeros, read_scores, stored_kind
+from refocal.rows.scores import as_logits, column_names, read_scores
 
 if TYPE_CHECKING:
     import torch
@@ -226,45 +226,24 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 groups = None
             own_rows = self._own_rows(X, y, sample_weight, groups, function)
             check_several_classes(own_rows, function)
-            return self._block(own_rows, function)
+            return block_of_fit(own_rows, self.input, function)
+        labels = without_column_axis(y, X, self.input)
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= large_file()
         if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.datasets import rows_of_fit
 
-            labels = without_column_axis(y, X, self.input)
             return rows_of_fit(X, labels, sample_weight, input=self.input, ignore_index=ignore_index)
-        return self._block(self._rows_in_memory(X, y, sample_weight, ignore_index, groups, function), function)
-
-    def _rows_in_memory(
-        self, X: Array, y: Array, sample_weight: Array, ignore_index: IgnoreIndex, groups: Any, function: str
-    ) -> Predictions:
-        """Checked rows of arrays or data frames, for a fit."""
-        labels = without_column_axis(y, X, self.input)
-        if y is None:
-            expected = "given: requires y to be passed, but the target y is None"
-            raise LabelError("y", function, expected=expected, got="None")
-        rows = aligned(
+        rows = read_rows_of_fit(
             X,
             labels,
             sample_weight,
-            Arguments(),
-            function,
+            self.input,
+            estimator=type(self).__name__,
+            function=function,
             ignore_index=ignore_index,
-            kind=self.input,
-            classes_last=True,
-            several_axes=True,
+            groups=groups,
         )
-        name = type(self).__name__
-        scores = read_scores(rows.scores, self.input, "X", function, owner=name, row_numbers=rows.row_numbers)
-        resolved = resolve_for_fit(rows, int(scores.shape[-1]), function)
-        if rows.scores.ndim == 1:
-            check_series(X, resolved.classes.tolist(), "X", function)
-        checked = Predictions(
-            scores, resolved.numbers, stored_kind(self.input), rows.weight, given_classes=resolved.classes
-        )
-        if groups is not None:
-            checked = replace(checked, groups=rows.groups_of(groups, function))
-        return checked
+        return block_of_fit(rows, self.input, function)
 
     def _check_kind(self, given: str, function: str) -> None:
         """Refuse rows of another kind of scores than this calibrator takes; log-odds are logits of two classes."""
@@ -280,22 +259,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(rows) == 0:
             raise ShapeError("X", function, expected="of at least one row", got="none")
         return rows.in_columns()
-
-    def _block(self, rows: Predictions, function: str) -> Block:
-        """Rows of a fit: weights count in rows, zeros as half the smallest probability, labels have a finite logit."""
-        logits = for_fitting(as_logits(rows.values, rows.input))
-        floor = floor_of_zeros(logits) if self.input == "probabilities" else None
-        weight = rows.weight
-        if weight is not None:
-            weight = weight * weight_unit(float(weight.sum()), len(weight))
-        of_logits = replace(rows, values=logits, input="logits", weight=weight)
-        block = Block.of(of_logits, floor, read_as=self.input)
-        labels = block.labels
-        impossible = to_numpy(take(block.logits, labels[..., None]) == -math.inf)
-        if impossible.any():
-            got = f"-inf at the label of row {int(np.argmax(impossible))}"
-            raise DataError("X", function, expected=FINITE_LABELS, got=got)
-        return block
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """Log-probabilities, accurate even where probabilities round to 0 or 1."""
@@ -325,7 +288,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 return applied.probabilities
         check_is_fitted(self)
         if is_dask(X):
-            return self._by_chunk(predict, X)
+            return by_chunk(*self._of_dask(predict, X))
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
@@ -344,7 +307,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
         check_is_fitted(self)
         if is_dask(X):
-            return self._by_chunk(self.predict, X, answers_classes=True)
+            return classes_by_chunk(*self._of_dask(self.predict, X), self.classes_.dtype)
         X = self._in_single(X)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
@@ -559,28 +522,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         return pd.DataFrame(chunk, columns=list(known))
 
-    def _by_chunk(self, method: Callable[[Any], Array], X: Any, *, answers_classes: bool = False) -> Any:
-        """A method of this calibrator applied lazily to each chunk of rows of a Dask array or DataFrame.
+    def _of_dask(self, method: Callable[[Any], Array], X: Any) -> tuple[Callable[[Any], Array], Any]:
+        """A method of this calibrator as a function of one chunk of rows, and the Dask array of all rows.
 
-        The columns of a DataFrame must be those of the fit, in their order. One number per row has two columns of
-        probabilities.
+        The columns of a DataFrame of Dask must be those of the fit, in their order.
         """
         self._check_names(X, f"{type(self).__name__}.{method.__name__}")
         values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
-        compute = partial(_of_chunk, self, method)
-        n_axes = values.ndim
-        is_one_column = n_axes == 1
-        if not is_one_column:
-            values = values.rechunk({n_axes - 1: -1})
-        if answers_classes:
-            options: dict[str, Any] = {} if is_one_column else {"drop_axis": n_axes - 1}
-            meta = np.empty((0,) * (n_axes - (0 if is_one_column else 1)), self.classes_.dtype)
-            return values.map_blocks(compute, dtype=self.classes_.dtype, meta=meta, **options)
-        dtype = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-        if is_one_column:
-            chunks = (values.chunks[0], (2,))
-            return values.map_blocks(compute, dtype=dtype, meta=np.empty((0, 0), dtype), new_axis=1, chunks=chunks)
-        return values.map_blocks(compute, dtype=dtype, meta=np.empty((0,) * n_axes, dtype))
+        return partial(_of_chunk, self, method), values
 
     def _is_plain(self, X: Array) -> bool:
         """Whether these are logits in a NumPy array or on a GPU that need no preparation."""

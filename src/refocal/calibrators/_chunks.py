@@ -27,6 +27,25 @@ def with_known_lengths(values: Any) -> Any:
     return values.copy().compute_chunk_sizes() if np.isnan(values.chunks[0]).any() else values
 
 
+def by_chunk(predict: Callable[[Array], Array], values: Any) -> Any:
+    """Predictions of the shape of the rows; of one number per row, (N,), two columns."""
+    dtype = floating_dtype(values)
+    if values.ndim == 1:
+        chunks = (values.chunks[0], (2,))
+        return values.map_blocks(predict, dtype=dtype, meta=np.empty((0, 0), dtype), new_axis=1, chunks=chunks)
+    whole_rows = values.rechunk({values.ndim - 1: -1})
+    return whole_rows.map_blocks(predict, dtype=dtype, meta=np.empty((0,) * values.ndim, dtype))
+
+
+def classes_by_chunk(predict: Callable[[Array], Array], values: Any, dtype: Any) -> Any:
+    """Predicted classes of this dtype, one for each row."""
+    if values.ndim == 1:
+        return values.map_blocks(predict, dtype=dtype, meta=np.empty(0, dtype))
+    axis = values.ndim - 1  # of the classes
+    whole_rows = values.rechunk({axis: -1})
+    return whole_rows.map_blocks(predict, dtype=dtype, meta=np.empty((0,) * axis, dtype), drop_axis=axis)
+
+
 def by_places(predict: Callable[[Array, slice], Array], values: Any, n_columns: int, function: str) -> Any:
     """Predictions (N, `n_columns`) for rows (N, C), or (N,) of one number per row, in chunks of known lengths.
 

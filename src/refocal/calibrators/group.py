@@ -26,7 +26,8 @@ from refocal.fitting.logistic import LEAST_RISE, clip_masks, fit_logistic
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 from refocal.rows import Predictions
-from refocal.rows.labels import IgnoreIndex, listed
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import IgnoreIndex
 
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -159,6 +159,8 @@ def monitor(
     refocal monitor --outcomes labels.csv --ids id
     refocal monitor year.parquet --cluster day --calibrator calibrator.json --backtest -o backtest.html
     """
+    from refocal.monitor.together import entering_together
+
     _guard_outputs(state, output, batches or [], batch, scores)
     fitted = None if batch.calibrator is None else options.load_calibrator(batch.calibrator)
     reading = scores.applied_to(fitted)
@@ -184,7 +186,7 @@ def monitor(
     if batches:
         _check_same_options(watched, batch, state)
     counted: Counter[str] = Counter()
-    with refocal.monitor.monitor.entering_together(watched):
+    with entering_together(watched):
         notes = [_add(watched, file, batch, fitted, reading, counted) for file in batches or []]
         labels_of_ids: dict[str, int] = {}
         notes += [_join(watched, file, batch.ids, reading, labels_of_ids) for file in batch.outcomes or []]

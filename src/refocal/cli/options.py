@@ -377,7 +377,7 @@ def read_unchecked(
         where.setdefault("values", columns_of_fit(calibrator, file))
         known = {"classes": named_classes(calibrator), "n_classes": calibrator.n_features_in_}
     marks = check_marks(reading.get("ignore_index"), "read")
-    query = refocal.io.columns.Query(**where, **known, keeping=keeping, only_labels=only_labels, marks=marks)
+    query = refocal.io.query.Query(**where, **known, keeping=keeping, only_labels=only_labels, marks=marks)
     raw, reader = refocal.io.readers.read_source(file, query.with_clusters(clusters))
     options = {name: reading[name] for name in OF_ROWS if name in reading}
     options["ignore_index"] = marks

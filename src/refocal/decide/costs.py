@@ -14,7 +14,7 @@ from refocal.rows import Predictions
 from refocal.rows.class_names import column_order
 from refocal.rows.gate import names_of_columns
 from refocal.rows.keys import number_keys, order_of_numbers
-from refocal.rows.labels import listed
+from refocal.rows.label_errors import listed
 from refocal.rows.scores import column_names
 
 __all__ = ["abstention_interval", "cost_matrix", "optimal_threshold"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
@@ -17,23 +19,27 @@ from refocal._arrays import (
     Flags,
     Indices,
     Vector,
+    for_fitting,
     indices_beside,
     is_bfloat16,
     is_torch,
     namespace,
     on_gpu,
     row_blocks,
+    take,
     to_numpy,
 )
 from refocal._groups import Groups
+from refocal._validation import FINITE_LABELS
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.cache import Cache
-from refocal.engine.dataset import FINE_BINS, Dataset
+from refocal.engine.dataset import FINE_BINS, Dataset, weight_unit
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import OCTAVES, Engine, Plan, Summed
+from refocal.errors import DataError
 from refocal.rows import Predictions
-from refocal.rows.scores import as_logits, raise_zeros
+from refocal.rows.scores import as_logits, floor_of_zeros, raise_zeros
 
 T = TypeVar("T")
 
@@ -333,3 +339,21 @@ def engine_for(logits: Array) -> tuple[Engine, Plan]:
         if triton_engine.usable(logits):
             return triton_engine, triton_engine.plan(logits)
     return array_engine, array_engine.plan(logits)
+
+
+def block_of_fit(rows: Predictions, kind: str, function: str) -> Block:
+    """The block that a calibrator fits on, of rows whose scores were given as this `kind`.
+
+    Weights count rows; of probabilities a zero is half the smallest one; every label has a finite logit.
+    """
+    logits = for_fitting(as_logits(rows.values, rows.input))
+    floor = floor_of_zeros(logits) if kind == "probabilities" else None
+    weight = rows.weight
+    if weight is not None:
+        weight = weight * weight_unit(float(weight.sum()), len(weight))
+    block = Block.of(replace(rows, values=logits, input="logits", weight=weight), floor, read_as=kind)
+    impossible = to_numpy(take(block.logits, block.labels[..., None]) == -math.inf)
+    if impossible.any():
+        got = f"-inf at the label of row {int(np.argmax(impossible))}"
+        raise DataError("X", function, expected=FINITE_LABELS, got=got)
+    return block

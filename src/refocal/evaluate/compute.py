@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,17 +15,17 @@ from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration, TemperatureScaling
 from refocal.calibrators.class_order import InOrder, check_labels, order_for
-from refocal.calibrators.description import is_guessing
-from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_calibrators, make, title_of, with_input
-from refocal.calibrators.serialize import to_dict
+from refocal.calibrators.registry import GROUPED, NONE, MethodsLike, chosen_calibrators, make, with_input
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError, RefocalError, ShapeError
 from refocal.evaluate._blocks import measure_in_blocks
-from refocal.evaluate._details import banded, warn_of_groups
+from refocal.evaluate._details import warn_of_groups
+from refocal.evaluate._measured import measured
 from refocal.evaluate._memory import N_RESAMPLES, measure_in_memory
-from refocal.evaluate._requested import check_rows, requested_rows
-from refocal.evaluate._results import SEED, Progress, Result, Results, own_records
-from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
+from refocal.evaluate._recommendation import recommended_method, rows_of_weights
+from refocal.evaluate._requested import Requested, check_rows, requested_rows
+from refocal.evaluate._results import SEED, Progress, Results, own_records
+from refocal.evaluate.evaluation import Evaluation
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.evaluate.predicted import log_proba
 from refocal.evaluate.provenance import (
@@ -38,16 +37,9 @@ from refocal.evaluate.provenance import (
     same_rows,
     surface_of,
 )
-from refocal.evaluate.statements import FEWEST_ROWS_TO_RECOMMEND, LOG_LOSS_SHARE, holm, statement_levels
+from refocal.evaluate.statements import statement_levels
 from refocal.io import MultiLabelPredictions, Predictions
-from refocal.maps.chain import Chain
-from refocal.maps.curves import LabelLines, OneVsRest
-from refocal.maps.steps import Affine, Floor, Focal, Temperature
-from refocal.metrics import PairedDifference
-from refocal.metrics.influence import two_sided_p_value
-from refocal.metrics.intervals import whole_rows
 from refocal.metrics.record import Metric
-from refocal.metrics.two_classes import BiasSummary
 from refocal.rows.predictions import probability_rows
 from refocal.segments import MOST_SEGMENTS, FoundSegments, as_features, segments_of
 
@@ -283,45 +275,35 @@ def evaluate(
         features=features,
     )
     rows = requested.rows
-    report = progress or (lambda *_: None)
     failures = Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     usable = _usable(everything, rows, failures)
     methods_of_rows = _in_order(usable, rows)
-    if isinstance(rows, BlockedDataset):
-        results = measure_in_blocks(rows, methods_of_rows, report)
-    else:
-        results = measure_in_memory(
-            rows,
-            methods_of_rows,
-            report,
-            failures.of,
-            groups=requested.groups,
-            metrics=own_metrics,
-            n_resamples=n_resamples,
-            seed=seed,
-        )
+    report = progress or (lambda *_: None)
+    results = _results(requested, methods_of_rows, report, failures, own_metrics, n_resamples, seed)
     warn_of_groups(usable, results.groups)
     notes = {**requested.notes, **results.notes, **_notes_of_rows(test, rows, results)}
+
     has_one_class = _has_one_class(results, rows.n_classes)
     is_left_open = chosen is not None or has_one_class
-    recommendation = None if is_left_open else _recommendation(results, usable, rows.n_classes, level)
-    picked = chosen or recommendation or NONE
+    suggested = None if is_left_open else recommended_method(results, usable, rows.n_classes, level)
+    picked = chosen or suggested or NONE
+
     n_shown = 1 if picked == NONE else 2
     levels = statement_levels(level, len(results.of) - 1, results.n_groups, rows.n_classes, n_shown)
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [
-        _measured(
+        measured(
             name,
             usable[name],
             results.of,
             picked,
             level=level,
             level_of_one=levels.of_one,
-            seconds=seconds,
+            seconds=seconds.get(name),
             are_tested=not has_one_class,
         )
         for name in results.of
@@ -337,12 +319,37 @@ def evaluate(
         input=rows.input,
         level=level,
         chosen=picked,
-        recommended=recommendation is not None,
+        recommended=suggested is not None,
         methods=methods,
         surface=surface_of(picked, calibrators, rows.n_classes),
         run=run_of(notes, calibrators),
         failed=failures.reasons,
         segments=segments,
+    )
+
+
+def _results(
+    requested: Requested,
+    methods: Mapping[str, Calibrator | InOrder | None],
+    report: Progress,
+    failures: Failures,
+    metrics: Sequence[Metric],
+    n_resamples: int | None,
+    seed: int | None,
+) -> Results:
+    """What was measured of the methods on the rows, in memory or in blocks."""
+    rows = requested.rows
+    if isinstance(rows, BlockedDataset):
+        return measure_in_blocks(rows, methods, report)
+    return measure_in_memory(
+        rows,
+        methods,
+        report,
+        failures.of,
+        groups=requested.groups,
+        metrics=metrics,
+        n_resamples=n_resamples,
+        seed=seed,
     )
 
 
@@ -407,7 +414,7 @@ def _notes_of_rows(
     notes: dict[str, str] = {RunNote.READ: test.described()} if source.place else {}
     if RunNote.UNIT not in results.notes:
         notes |= repeated_id_note(rows, "evaluate")
-    n_worth = _rows_of_weights(results)
+    n_worth = rows_of_weights(results)
     if n_worth < results.n_rows:
         notes[RunNote.WORTH] = str(n_worth)
     return notes
@@ -433,172 +440,7 @@ def _in_order(
     return methods
 
 
-def _rows_of_weights(results: Results) -> int:
-    """How many rows of equal weights the rows are worth: as many as they are, or fewer where weights differ."""
-    bins = results.of[NONE].bins
-    return min(whole_rows(float(bins.weight.sum() ** 2 / bins.squared_weight.sum())), results.n_rows)
-
-
 def _has_one_class(results: Results, n_classes: int) -> bool:
     """Whether one of two classes does not occur: how methods differ on its rows is then unknown."""
     outcomes = results.of[NONE].histogram
     return n_classes == 2 and (sum(outcomes.right) == 0.0 or sum(outcomes.wrong) == 0.0)
-
-
-def _are_guessing(results: Results, n_classes: int) -> bool:
-    """Whether no method predicts better than guessing."""
-    log_losses = [result.summaries["log_loss"].value for result in results.of.values()]
-    return all(is_guessing(log_loss, n_classes) for log_loss in log_losses)
-
-
-def _recommendation(
-    results: Results, calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
-) -> str | None:
-    """The recommended method; None where there are too few rows for one, or where no method beats guessing.
-
-    What is stated on methods, means and diagrams holds together at the level.
-    """
-    if _rows_of_weights(results) < FEWEST_ROWS_TO_RECOMMEND or _are_guessing(results, n_classes):
-        return None
-    levels = statement_levels(level, len(results.of) - 1, results.n_groups, n_classes)
-    return recommended(results.of, calibrators, n_classes, levels.methods)
-
-
-def recommended(
-    results: Mapping[str, Result], calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
-) -> str:
-    """The method of lowest ECE among those with a log-loss close to the best; for two classes of lowest log-loss.
-
-    Only methods that improve on the model as it is count: by the score test, of all methods together at the level, and
-    by a log-loss that is lower by more than the standard error of the difference. Without any, the model is left as it
-    is. Among methods that are statistically indistinguishable from the best, the one of lowest log-loss is preferred;
-    if the log-losses are indistinguishable too, `AutoCalibration`, or else the method with the fewest parameters.
-    """
-
-    def least(names: list[str], measure: str) -> str:
-        return min(names, key=lambda name: results[name].summaries[measure].value)
-
-    def tied(names: list[str], best: str, measure: str) -> list[str]:
-        mine = results[best].summaries[measure]
-        ties = [best]
-        for name in names:
-            difference = None if name == best else results[name].summaries[measure].minus(mine, level=level)
-            if difference is not None and difference.p_value > 1.0 - level:
-                ties.append(name)
-        return ties
-
-    one_error = two_sided_p_value(1.0)  # of a difference that is as large as its standard error
-
-    def is_lower(name: str) -> bool:
-        difference = results[name].summaries["log_loss"].minus(results[NONE].summaries["log_loss"], level=level)
-        return difference is not None and difference.difference < 0.0 and difference.p_value < one_error
-
-    p_values = holm({name: result.score.p_value for name, result in results.items() if result.score is not None})
-    names = [name for name in results if p_values.get(name, 1.0) <= 1.0 - level and is_lower(name)]
-    if n_classes > 2:
-        limit = (1.0 + LOG_LOSS_SHARE) * results[least(list(results), "log_loss")].summaries["log_loss"].value
-        names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
-    if not names:
-        return NONE
-    best = least(names, "ece" if n_classes > 2 else "log_loss")
-    if n_classes > 2:
-        names = tied(names, best, "squared_ece")
-        best = least(names, "log_loss")
-    names = tied(names, best, "log_loss")
-
-    def size(name: str) -> int:
-        """The number of parameters; that of a mean of methods says nothing about how flexible it is."""
-        calibrator = calibrators[name]
-        return 0 if calibrator is None or calibrator.averages else _n_parameters(calibrator.chain_)
-
-    return min(names, key=size)
-
-
-def _measured(
-    name: str,
-    calibrator: Calibrator | None,
-    results: Mapping[str, Result],
-    picked: str,
-    *,
-    level: float,
-    level_of_one: float,
-    seconds: Mapping[str, float],
-    are_tested: bool,
-) -> Measured:
-    """The results of one method, with its differences from the uncalibrated model and the chosen method.
-
-    `are_tested`: whether the rows say how large such differences are by chance.
-    """
-    result = results[name]
-    described = None
-    facts = None
-    if calibrator is not None:
-        described = to_dict(calibrator)
-        parameters = calibrator.chain_.parameters()
-        described["fitted"] = {key: value for key, value in parameters if isinstance(value, float)}
-        if name != picked:  # curves and matrices only for the method shown in detail
-            del described["chain"]
-        facts = _map_facts(calibrator.chain_)
-    details = result.details(level_of_one, level) if name in (NONE, picked) else None
-    stated_bias = None
-    if name in (NONE, picked) and "mean_bias" in result.summaries:
-        bias = result.summaries["mean_bias"]
-        assert isinstance(bias, BiasSummary)  # noqa: S101 - of memory and of blocks
-        stated_bias = bias.exact_interval(level=level_of_one)
-    return Measured(
-        name=name,
-        title=title_of(name, calibrator),
-        calibrator=described,
-        measures={key: summary.interval(level=level) for key, summary in result.summaries.items()},
-        values=result.values,
-        against_none=_differences(result, results[NONE], level, are_tested),
-        against_chosen=_differences(result, results[picked], level, are_tested),
-        reliability=banded(result.bins, result.units, level_of_one),
-        histogram=result.histogram,
-        classes=None if details is None else details.classes,
-        fit_seconds=seconds.get(name),
-        predict_seconds=result.seconds,
-        map=facts,
-        groups=[] if details is None else details.groups,
-        decisions=None if details is None else details.decisions,
-        stated_bias=stated_bias,
-        curve=None if details is None else details.curve,
-        group_errors=[] if details is None else details.group_errors,
-        sets=None if details is None else details.sets,
-        improvement_p_value=None if result.score is None else result.score.p_value,
-    )
-
-
-def _map_facts(chain: Chain) -> MapFacts:
-    """What a fitted map consists of."""
-    step_types = {type(step) for step in chain.walk()}
-    if step_types & {Affine, LabelLines, OneVsRest}:
-        kind = "each class"
-    elif step_types <= {Chain, Floor, Focal, Temperature}:
-        kind = "numbers"
-    else:
-        kind = "shared"
-    return MapFacts(kind, _n_parameters(chain), chain.keeps_order)
-
-
-def _n_parameters(chain: Chain) -> int:
-    """How many numbers a chain has."""
-    return sum(np.size(value) for _, value in chain.parameters())
-
-
-def _differences(result: Result, other: Result, level: float, are_tested: bool) -> dict[str, PairedDifference]:
-    """Every metric less that of another method, by its name; for some metrics no interval of a difference holds.
-
-    Where differences are not tested, their intervals are without end.
-    """
-    differences = {}
-    for key, summary in result.summaries.items():
-        # A constant has no slope, and no probabilities that separate the classes have one.
-        if key not in other.summaries:
-            continue
-        difference = summary.minus(other.summaries[key], level=level)
-        if difference is not None and not are_tested:
-            difference = replace(difference, low=-math.inf, high=math.inf, p_value=1.0)
-        if difference is not None:
-            differences[key] = difference
-    return differences

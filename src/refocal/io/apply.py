@@ -6,7 +6,6 @@ import glob
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
@@ -14,27 +13,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Flags, Indices
+from refocal._arrays import Indices
 from refocal._files import replace_atomically
-from refocal._groups import as_groups
 from refocal._outputs import guard_folder, guard_output
-from refocal.calibrators import Calibrator, GroupCalibration, MultiLabelCalibration, PredictionSets
-from refocal.calibrators.answers import Answers, answers, group_columns
+from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.calibrators.answers import Answers, group_columns
 from refocal.calibrators.class_order import called_classes, named_classes, order_of_columns
 from refocal.calibrators.serialize import to_dict
-from refocal.engine.c_engine import widened
-from refocal.errors import DataError, FormatError, InputWarning, ParameterError, RefocalError, ShapeError, need
-from refocal.io.columns import Query
+from refocal.errors import DataError, FormatError, ParameterError, RefocalError, ShapeError, need
+from refocal.io.chunk_predictor import ChunkPredictor
 from refocal.io.datasets import Map, connect, result_of
-from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of, stem_of
+from refocal.io.files import SEPARATORS, TABLES, Options, stem_of
+from refocal.io.fingerprints import fingerprint, state_of_place
 from refocal.io.parts import Part, Table, objects, plain
+from refocal.io.query import Query
 from refocal.io.readers import is_tables, names_in, open_parts
 from refocal.io.writers import ARRAYS, CLASS_NAMES, FILES, LABEL, MADE_FROM, N_SKIPPED, N_UNSEEN, Form, columns_of
 from refocal.rows import RawRows, RowReader
 from refocal.rows.keys import label_key, number_keys
-from refocal.rows.scores import bad_rows, bad_rows_of_labels
 
 ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
@@ -66,83 +63,6 @@ class Written(NamedTuple):
     """The columns of groups in which no row had a group that the fit has seen."""
     n_unseen: int = 0
     """The rows with a group, in any column, that the fit has not seen."""
-
-
-@dataclass(frozen=True)
-class ChunkPredictor:
-    """The predictions of a calibrator for chunks.
-
-    `order` has the positions of the calibrator's classes among the columns; None if they are in the same order. For one
-    number per row of two classes the prediction is one number too.
-    """
-
-    calibrator: Calibrator
-    reader: RowReader
-    order: Indices | None
-    precision_kept: bool = False
-    """Whether answers are given in half precision where that is the precision of the rows."""
-
-    def __call__(self, raw: RawRows) -> tuple[Answers, int]:
-        """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
-        reader = self.reader
-        given = raw.values if self.precision_kept else widened(raw.values)
-        matrix = reader.matrix(raw._replace(values=given))
-        bad = self._bad_rows(widened(matrix))
-        values = matrix if given.ndim == 2 else given
-        if bad.any():
-            if not reader.skip_bad_rows:
-                row = int(np.argmax(bad))
-                raise self._error_of(widened(matrix)[row], f"row {raw.first_row + row} of {raw.where}")
-            values = values.copy()
-            values[bad] = _placeholder(values, bad, reader)
-        groups = as_groups(raw.groups, len(values), reader.function)
-        with warnings.catch_warnings():
-            # One chunk may well have no group that the fit has seen; all together should have some.
-            warnings.filterwarnings("ignore", ".*no groups of ", InputWarning)
-            # The columns are in the order of the calibrator's, also where it was fitted on a data frame.
-            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            predicted = answers(self.calibrator, values, self.order, groups)
-        for each in (predicted.probabilities, *predicted.further.values()) if bad.any() else ():
-            each[bad] = False if each.dtype == np.bool_ else np.nan
-        return predicted, int(bad.sum())
-
-    def _bad_rows(self, matrix: NDArray[Any]) -> Flags:
-        """Which rows the calibrator would refuse."""
-        if isinstance(self.calibrator, MultiLabelCalibration):
-            return bad_rows_of_labels(matrix, self.calibrator.input)
-        return bad_rows(matrix, self.reader.input)
-
-    def _error_of(self, values: NDArray[Any], place: str) -> DataError:
-        """What is wrong with the scores of one row."""
-        if not isinstance(self.calibrator, MultiLabelCalibration):
-            return self.reader.score_error(values, place)
-        is_bad = bad_rows_of_labels(values[:, None], self.calibrator.input)
-        expected = "finite log-odds of each label"
-        if self.calibrator.input == "probabilities":
-            expected = "probabilities of each label, from 0 to 1"
-        return DataError("X", self.reader.function, expected=expected, got=f"{values[is_bad][0]:g} in {place}")
-
-    def unseen(self, raw: RawRows) -> tuple[int, set[str]]:
-        """How many of these rows have a group that the fit has not seen, and the columns in which all of them do."""
-        if not isinstance(self.calibrator, GroupCalibration | PredictionSets) or not self.calibrator.needs_groups:
-            return 0, set()
-        groups = as_groups(raw.groups, len(raw.values), self.reader.function)
-        return self.calibrator.n_unseen(groups, len(raw.values)), set(self.calibrator.unused_columns(groups))
-
-    def warn_of_columns(self, unused: Sequence[str]) -> None:
-        """Warn of columns in which no row of all has a group that the fit has seen."""
-        if isinstance(self.calibrator, GroupCalibration | PredictionSets):
-            self.calibrator.warn_of_columns(unused, "apply")
-
-
-def _placeholder(values: Any, bad: Any, reader: RowReader) -> Any:
-    """The scores that replace those of bad rows until their predictions are removed: a good row, if there is one.
-
-    A warning says if all logits look like probabilities; it must not depend on these scores.
-    """
-    if not bad.all():
-        return values[np.argmin(bad)]
-    return 1.0 / reader.n_classes if reader.input == "probabilities" else -1.0
 
 
 @dataclass(frozen=True)
@@ -392,9 +312,9 @@ def _jobs(
     options = [predict.reader.skip_bad_rows, predict.reader.renormalise, *named, *columns]
     described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
     digest = hashlib.sha256(described.encode()).hexdigest()
-    state = cache(_state)
+    state = cache(state_of_place)  # one file may have several parts
     return [
-        Job(part, target, f"{digest} {_fingerprint(part, state)}") for part, target in zip(parts, targets, strict=True)
+        Job(part, target, f"{digest} {fingerprint(part, state)}") for part, target in zip(parts, targets, strict=True)
     ]
 
 
@@ -601,38 +521,6 @@ def _names(parts: Sequence[Part]) -> list[str]:
     if all(isinstance(part, Table) for part in parts) and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]
-
-
-def _fingerprint(part: Part, state: Callable[[str], str]) -> str:
-    """A fingerprint that changes when the source of a part does, or the file of its labels."""
-    place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
-    if isinstance(part, Table) and "://" in part.where:
-        filesystem, path = filesystem_of(part.where, part.query.options)
-        return f"{place}:{filesystem.ukey(path)}"
-    mapped = [getattr(getattr(part, name, None), "file", None) for name in ("values", "labels")]
-    return ":".join([place, *map(state, dict.fromkeys(filter(None, [part.where, *mapped])))])
-
-
-def _state(place: str) -> str:
-    """Size, time and both ends of a file, or of all files of a folder, such as a Zarr group."""
-    files = [file for file in (Path(place), *sorted(Path(place).rglob("*"))) if file.is_file()]
-    states = ";".join(map(_state_of_file, files))
-    return hashlib.sha256(states.encode()).hexdigest() if len(files) > 1 else states
-
-
-def _state_of_file(file: Path) -> str:
-    """A text that changes with the file.
-
-    A copy may keep the time of what it replaces, and rows of numbers their length: the ends of the file then tell,
-    unless it was changed in between alone. Those of Parquet files have the statistics of all columns.
-    """
-    n_bytes_of_end = 1 << 16
-    stat = file.stat()
-    with file.open("rb") as opened:
-        ends = hashlib.sha256(opened.read(n_bytes_of_end))
-        opened.seek(max(n_bytes_of_end, stat.st_size - n_bytes_of_end))
-        ends.update(opened.read(n_bytes_of_end))
-    return f"{stat.st_size}:{stat.st_mtime_ns}:{ends.hexdigest()}"
 
 
 def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from refocal._arrays import is_bfloat16
 from refocal.errors import FormatError, need
-from refocal.io.columns import Contents
 from refocal.io.files import TABLES, Options, check_expansion, is_zarr, refusing
+from refocal.io.query import Contents
 
 
 class Arrays(Contents):

@@ -13,12 +13,13 @@ from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabi
 from refocal._groups import LABEL
 from refocal._validation import check_one_column, check_option, check_weight
 from refocal.errors import ParameterError, ShapeError
-from refocal.io.columns import Query
+from refocal.io.query import Query
 from refocal.io.readers import read_source
 from refocal.rows import Predictions
 from refocal.rows.class_names import check_class_names, check_label_order, names_in_order, shared_beginning
 from refocal.rows.gate import check_same_order
-from refocal.rows.labels import IgnoreIndex, listed
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import check_targets
 from refocal.rows.predictions import CheckedRows
 from refocal.rows.scores import as_scores, column_names

@@ -22,8 +22,10 @@ from refocal._groups import exact
 from refocal._limits import block_entries
 from refocal._validation import check_shape, number_of_text
 from refocal.errors import DataError, FormatError, Remedy, need
-from refocal.io.columns import ANYTHING, Columns, Contents, Query, choose, could_be_scores, listed
+from refocal.io.class_columns import could_be_scores
+from refocal.io.columns import Columns, choose
 from refocal.io.files import Unpacked, ending_of, filesystem_of, refusing
+from refocal.io.query import ANYTHING, Contents, Query, listed
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
 from refocal.rows.scores import as_scores, column_names

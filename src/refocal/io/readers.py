@@ -20,15 +20,17 @@ from refocal._validation import check_path
 from refocal.engine.blocked import BlockedDataset
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
-from refocal.io.columns import Columns, Query, choose
+from refocal.io.columns import Columns, choose
 from refocal.io.datasets import Map, of_parts
 from refocal.io.files import TABLES, Options, check_expansion, ending_of, files_of, is_several, refusing
 from refocal.io.parts import Part, Table, array_parts, n_columns, objects
+from refocal.io.query import Query
 from refocal.io.tables import open_table, table_parts
 from refocal.rows import Origin, Predictions, RawRows, RowReader
 from refocal.rows.class_names import check_class_names, names_in_order
 from refocal.rows.gate import check_same_order, read_raw
-from refocal.rows.labels import IgnoreIndex, listed, raw_labels
+from refocal.rows.label_errors import listed
+from refocal.rows.labels import IgnoreIndex, raw_labels
 from refocal.rows.marks import check_marks
 from refocal.rows.scores import Input
 

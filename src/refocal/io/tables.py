@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from refocal._limits import block_entries
 from refocal.errors import FormatError, need
-from refocal.io.columns import ANYTHING, ONE_COLUMN, Query, could_be_scores
+from refocal.io.class_columns import ONE_COLUMN, could_be_scores
 from refocal.io.files import (
     JSON_LINES,
     SEPARATORS,
@@ -34,6 +34,7 @@ from refocal.io.files import (
     partitions_of,
 )
 from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
+from refocal.io.query import ANYTHING, Query
 from refocal.rows import RawRows
 from refocal.rows.class_names import shared_beginning
 

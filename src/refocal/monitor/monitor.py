@@ -7,20 +7,18 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import write_atomically
 from refocal._groups import as_groups, name_of
 from refocal._json import read_json
 from refocal._validation import check_integer, check_number, check_shape
-from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.inputs import read_probabilities
 from refocal.monitor.advice import (
     Advice,
@@ -32,7 +30,14 @@ from refocal.monitor.advice import (
     present_state,
     trust_of,
 )
-from refocal.monitor.columns import KnownColumns, check_counted, either_moved, given_names
+from refocal.monitor.batches import (
+    UncheckedBatch,
+    batch_of_array,
+    batch_of_predictions,
+    read_with_names,
+    read_without_names,
+)
+from refocal.monitor.columns import KnownColumns, either_moved
 from refocal.monitor.history import LARGEST_LOG_E, Alarm, History, LabelledPart
 from refocal.monitor.period_sums import WindowSummary, summary_of
 from refocal.monitor.periods import Key, by_period, check_order, keys_of_rows, periods_of_clusters
@@ -44,27 +49,13 @@ from refocal.monitor.waiting import (
     new_ids,
     waiting_beside,
     waiting_file,
+    warn_of_unknown_ids,
     write_waiting,
 )
 from refocal.rows import Predictions
 from refocal.rows.class_names import names_in_order
-from refocal.rows.gate import names_of_columns
-from refocal.rows.keys import order_of_numbers
-from refocal.rows.labels import LabelRule, listed, raw_labels, resolve
-from refocal.rows.positive import check_series
-from refocal.rows.scores import as_scores, column_names
-
-
-class _Batch(NamedTuple):
-    """A batch whose probabilities and labels are not checked yet."""
-
-    n_rows: int
-    names: tuple[str, ...] | None
-    """The names of its classes; None if it has none."""
-    columns: tuple[Any, ...] | None
-    """What its columns are called, in the order of the classes; None for Predictions, and where they have no names."""
-    read: Callable[[], Predictions]
-    """The checked rows. Called last: labels tell the monitor its classes, and those of a refused batch must not."""
+from refocal.rows.labels import raw_labels
+from refocal.rows.scores import as_scores
 
 
 class CalibrationMonitor:
@@ -209,7 +200,7 @@ class CalibrationMonitor:
         if period is not None and clusters is not None:
             raise ParameterError("clusters", function, expected="left out where period is given", got="both")
         if isinstance(probabilities, Predictions):
-            batch = self._batch_of_predictions(probabilities, labels, function)
+            batch = batch_of_predictions(probabilities, labels, self._known_columns, function)
             is_labelled = ids is None
             if period is None and clusters is None:
                 clusters = periods_of_clusters(probabilities)
@@ -218,7 +209,7 @@ class CalibrationMonitor:
             if np.size(p) == 0:
                 warn(InputWarning("an empty batch was ignored.", function=function))
                 return 0
-            batch = self._batch_of_array(probabilities, p, labels, function)
+            batch = batch_of_array(probabilities, p, self._known_columns, function)
             is_labelled = labels is not None
             if labels is None and ids is None:
                 raise ParameterError("ids", function, expected="given where labels are not", got="None")
@@ -229,7 +220,8 @@ class CalibrationMonitor:
         check_order(together, [each.last for each in before], function)
         if is_labelled and ids is not None:
             check_ids(self, ids, batch.n_rows, function)
-        rows = batch.read()
+        # Read last: labels tell the monitor its classes, and those of a refused batch must not.
+        rows = self._rows_of(batch, labels, function)
         names = batch.names
         rows = replace(rows, class_names=names, groups=rows.groups if own_groups is None else own_groups)
         if rows.groups and self.independent:
@@ -290,11 +282,7 @@ class CalibrationMonitor:
                 text = f"{n_old:,} labels are of predictions made before the recalibration: they do not count."
                 warn(InputWarning(text, function=function))
         if n_matched < len(names):
-            known = {*matched}
-            unmatched = listed([name for name in dict.fromkeys(names) if name not in known])
-            unknown = f"{len(names) - n_matched:,} of {len(names):,} ids are not those of waiting predictions"
-            text = f"{unknown}: {unmatched} ignored. A label that an id had before stays."
-            warn(InputWarning(text, function=function))
+            warn_of_unknown_ids(names, {*matched}, len(names) - n_matched, function)
         return len(matched)
 
     def merge(self, other: CalibrationMonitor, *, raise_alarm: bool = True) -> Self:
@@ -514,37 +502,6 @@ class CalibrationMonitor:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
-    def _batch_of_predictions(self, rows: Predictions, labels: Any, function: str) -> _Batch:
-        """A batch of rows that were checked before, with labels of their own."""
-        if labels is not None:
-            expected = "left out where the batch are Predictions, which have their own"
-            raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
-        if rows.weight is not None:
-            raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
-        names = self._names_of_batch(rows.class_names, rows.n_classes, function)
-        return _Batch(len(rows), names, None, rows.as_probabilities)
-
-    def _batch_of_array(self, given: Any, p: NDArray[Any], labels: Any, function: str) -> _Batch:
-        """A batch of probabilities `p`, which a caller has `given` as an array, a Series or a table."""
-        columns = column_names(given) if p.ndim == 2 else None
-        order = order_of_numbers(names_of_columns(columns)[0])
-        if columns is not None and order is not None:
-            p = p[:, order]
-            columns = tuple(columns[i] for i in order)
-        n_classes = int(p.shape[1]) if p.ndim == 2 else 2
-        names = self._names_of_batch(given_names(columns, n_classes), n_classes, function)
-        if p.ndim == 1:
-            check_series(given, names, "probabilities", function)
-        n_rows = len(p) if p.ndim > 0 else 0
-
-        def read() -> Predictions:
-            if labels is not None:
-                return self._read(labels, p, function, names, columns)
-            unknown = np.zeros(n_rows, dtype=np.int64)
-            return read_probabilities(unknown, p.astype(np.float64), None, function, labels_name="labels")
-
-        return _Batch(n_rows, names, columns, read)
-
     def _enter(self, parts: list[LabelledPart]) -> None:
         """Add labelled rows to the test, or to those that will enter it together."""
         if self._gathered is not None:
@@ -579,11 +536,20 @@ class CalibrationMonitor:
             self._waiting[name] = Waiting(keys[i], rows.values[i], groups, counts=True)
         return 0
 
-    def _names_of_batch(self, names: tuple[Any, ...] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
-        """The names of the columns of a batch; an error unless they are those of all batches, in the same order."""
+    @property
+    def _known_columns(self) -> KnownColumns:
+        """What the batches so far tell of the columns of the next one."""
         has_rows = bool(self._waiting) or self._history.n_rows > 0
-        known = KnownColumns(self.class_names, self.n_classes is not None, has_rows)
-        return known.beside(names, n_classes, function)
+        return KnownColumns(self.class_names, self.n_classes is not None, has_rows)
+
+    def _rows_of(self, batch: UncheckedBatch, labels: Any, function: str) -> Predictions:
+        """The checked rows of a batch; those without labels get the label 0."""
+        if isinstance(batch.given, Predictions):
+            return batch.given.as_probabilities()
+        if labels is None:
+            unknown = np.zeros(batch.n_rows, dtype=np.int64)
+            return read_probabilities(unknown, batch.given.astype(np.float64), None, function, labels_name="labels")
+        return self._read(labels, batch.given, function, batch.names, batch.columns)
 
     def _read(
         self,
@@ -595,32 +561,12 @@ class CalibrationMonitor:
         *,
         moved: bool | None = False,
     ) -> Predictions:
-        """Checked rows with labels, of as many classes as those before.
-
-        Labels may be names of columns. Where columns are called by numbers, labels are read as those of earlier batches
-        were, by name or as column numbers. Column numbers are refused if the columns may have `moved`.
-        """
+        """Checked rows with labels, of as many classes as those before, which are read as those before were."""
         if class_names is None:
-            try:
-                rows = read_probabilities(labels, p, None, function, labels_name="labels")
-            except LabelError as error:
-                if error.remedy is not Remedy.NAMED_ROWS:
-                    raise
-                named = Remedy.NAMES_OF_MONITOR
-                raise LabelError("labels", function, error.expected, error.got, named) from None
+            rows = read_without_names(labels, p, function)
             self._check_classes(rows, function)
             return rows
-        whole = tuple(str(name) for name in whole_names or ())
-        rule = LabelRule(len(class_names), class_names, whole, argument="labels", function=function)
-        resolved = resolve(raw_labels(labels, "labels", function), rule)
-        by_name = resolved.label_map.columns is not None
-        if not by_name:
-            check_counted(class_names, moved, function)
-        if rule.needs_distinct and self.labels_by_name not in (None, by_name):
-            ways = ("by the names of columns", "as column numbers")
-            first, second = ways if self.labels_by_name else ways[::-1]
-            raise LabelError("labels", function, expected=f"read {first}, as those before", got=f"labels read {second}")
-        rows = read_probabilities(resolved.numbers, p, None, function, labels_name="labels")
+        rows, by_name = read_with_names(labels, p, function, class_names, whole_names, self.labels_by_name, moved=moved)
         self._check_classes(rows, function)
         self.class_names = class_names
         self.labels_by_name = by_name
@@ -640,28 +586,3 @@ def check_ids(monitor: CalibrationMonitor, ids: Iterable[Any], n_rows: int, func
     >>> check_ids(CalibrationMonitor(), ["a", "b"], 2, "f")
     """
     new_ids(ids, n_rows, monitor._waiting, function)
-
-
-@contextmanager
-def entering_together(monitor: CalibrationMonitor) -> Iterator[None]:
-    """Within this context added batches wait; at its end they enter the test, period by period in the order of time.
-
-    Files that match a pattern are in no order of time, and those of several regions have rows of the same days.
-
-    >>> monitor = CalibrationMonitor()
-    >>> with entering_together(monitor):
-    ...     for day in ("day10", "day2"):
-    ...         _ = monitor.update([0.2, 0.7], [0, 1], period=day)
-    >>> [period for period, _ in monitor.evidence()]
-    ['day2', 'day10']
-    """
-    monitor._gathered = []
-    monitor._keys_together = []
-    try:
-        yield
-        gathered = monitor._gathered
-    finally:
-        monitor._gathered = None
-        monitor._keys_together = []
-    if gathered:
-        monitor._enter(gathered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from refocal.errors import DataError, FormatError, InputWarning, LabelError, Sha
 from refocal.io.arrays import open_arrays
 from refocal.monitor.period_sums import NO_GROUP
 from refocal.monitor.periods import Key
+from refocal.rows.label_errors import listed
 
 WAITING_SUFFIX = ".waiting.npz"
 
@@ -75,6 +76,14 @@ def first_of_each_id(ids: Sequence[str], labels: Sequence[int], function: str) -
         if labels[first] != labels[i]:
             raise LabelError("labels", function, expected="one for each id", got=f"different ones of {name!r}")
     return list(places.values())
+
+
+def warn_of_unknown_ids(names: Sequence[str], matched: Collection[str], n_unknown: int, function: str) -> None:
+    """Warn of labels of which the ids are not those of predictions that wait: `n_unknown` of the `names`."""
+    unmatched = listed([name for name in dict.fromkeys(names) if name not in matched])
+    unknown = f"{n_unknown:,} of {len(names):,} ids are not those of waiting predictions"
+    text = f"{unknown}: {unmatched} ignored. A label that an id had before stays."
+    warn(InputWarning(text, function=function))
 
 
 def waiting_file(state: str | os.PathLike[str]) -> Path:

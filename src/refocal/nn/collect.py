@@ -22,6 +22,7 @@ from refocal._validation import check_integer, check_option, check_seed, whole_n
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
+from refocal.rows.label_errors import outside_columns
 from refocal.rows.labels import IgnoreIndex, LabelRule
 from refocal.rows.marks import check_marks
 
@@ -190,7 +191,7 @@ class _Rows:
             stated = labels[~unknown]
             if (stated == UNKNOWN).any():  # it would be taken for the mark that takes the place of all others below
                 rule = LabelRule(2, argument="labels", function="collect_logits")
-                raise rule.outside(int(stated.min()), int(stated.max()))
+                raise outside_columns(rule, int(stated.min()), int(stated.max()))
             labels = labels.masked_fill(unknown, UNKNOWN)
             unknown = unknown.all(-1)
         known = (~unknown).nonzero()

@@ -40,6 +40,14 @@ from refocal.rows.keys import (
     label_key,
     number_keys,
 )
+from refocal.rows.label_errors import (
+    listed,
+    missing_label,
+    neither_names_nor_numbers,
+    no_column_numbers,
+    numbered_otherwise,
+    outside_columns,
+)
 
 IgnoreIndex = int | Sequence[int] | None
 """What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
@@ -253,14 +261,15 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = self.by_number().counted()
-        within = columns_by_number_within(self.names)
-        if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
-            return True
-        if self.first_label is None and self._numbered_otherwise(numbers) is not None:
-            return True
+        if self.first_label is None:
+            within = columns_by_number_within(self.names)
+            are_numbered_otherwise = any(within.get(number, i) != i for i, number in enumerate(numbers))
+            if are_numbered_otherwise or self._numbered_otherwise(numbers) is not None:
+                return True
         known = self.columns_by_name()
-        in_place = all(known.get(number) == i for i, number in enumerate(numbers))
-        return not in_place and any(number in known for number in numbers)
+        are_names = any(number in known for number in numbers)
+        are_in_place = all(known.get(number) == i for i, number in enumerate(numbers))
+        return are_names and not are_in_place
 
     def are_column_numbers(self, distinct: Iterable[Any]) -> bool:
         """Whether all of these labels are numbers of columns, counted from 0."""
@@ -299,7 +308,7 @@ class LabelRule:
             by_whole_name = self.by_whole_name(keys)
             if by_whole_name is not None:
                 return by_whole_name
-            raise self._no_numbers(keys)
+            raise no_column_numbers(self, keys)
         by_name = self.by_name()
         named = {key for key in keys if by_name.column(key) >= 0}
         if self.first_label is not None and are_numbers:
@@ -309,41 +318,9 @@ class LabelRule:
         if not named and are_numbers:
             number = self._numbered_otherwise(numbers)
             if number is not None:
-                raise self._numbered(number, numbers)
+                raise numbered_otherwise(self, number, numbers, self._columns_by_count(numbers))
             return by_number
-        raise self._neither(keys, named, are_numbers)
-
-    def _error(self, expected: str, got: str, remedy: Remedy | None = None) -> LabelError:
-        return LabelError(self.argument, self.function, expected=expected, got=got, remedy=remedy)
-
-    def _no_numbers(self, keys: Collection[LabelKey]) -> LabelError:
-        """Labels of columns without names that are no column numbers."""
-        whole = sorted(key for key in keys if isinstance(key, int))
-        names = sorted(key for key in keys if isinstance(key, str))
-        if names:
-            is_two = len(keys) <= 2 and self.n_classes == 2
-            fractions = [name for name in names if _is_fraction(name)]
-            if fractions:
-                return self._error("whole numbers or names of classes", f"{fractions[0]}")
-            remedy = Remedy.POSITIVE_LABEL if is_two else Remedy.CLASS_NAMES
-            return self._error("integers", f"text such as {names[0]!r}", remedy)
-        first = self.first_label or 0
-        if [whole[0] - first, whole[-1] - first] == [1, self.n_classes]:  # the most common mistake
-            got = f"labels from {whole[0]} to {whole[-1]}"
-            return self._error(f"between {first} and {first + self.n_classes - 1}", got, Remedy.FIRST_LABEL)
-        may_be_margins = not {*whole} & {-100, 255}  # -1 marks rows without a label, but is also a class beside 1
-        if self.n_classes == len(whole) == 2 and may_be_margins:
-            return self._error("between 0 and 1", f"labels {whole[0]} and {whole[1]}", Remedy.POSITIVE_LABEL)
-        return self.outside(whole[0], whole[-1])
-
-    def outside(self, lowest: int, highest: int) -> LabelError:
-        """Whole numbers beyond the columns; those that usually mark rows without a label have a remedy of their own."""
-        mark = next((label for label in (lowest, highest) if label in IGNORED), None)
-        marks = "" if mark is None else f"; {mark} names no class"
-        first = self.first_label or 0
-        expected = f"between {first} and {first + self.n_classes - 1}{marks}"
-        remedy = None if mark is None else Remedy.IGNORE_INDEX
-        return self._error(expected, f"labels from {lowest} to {highest}", remedy)
+        raise neither_names_nor_numbers(self, keys, named, are_numbers)
 
     def _columns_by_count(self, numbers: Collection[int]) -> dict[LabelKey, int]:
         """The column of each label by the number in its name; of names that count from 1, 0 is the one numbered 1."""
@@ -359,60 +336,6 @@ class LabelRule:
         if not {*numbers} <= by_count.keys():
             return None
         return next((number for number in sorted(numbers) if by_count[number] != number), None)
-
-    def _numbered(self, number: int, numbers: Collection[int]) -> LabelError:
-        """Labels that may be column numbers or the numbers in the names of the columns, with both readings."""
-        by_count = self._columns_by_count(numbers)
-        names = self.names or ()
-        expected = f"plainly names ({listed(names)}) or plainly column numbers"
-        readings = f"{number}: {names[by_count[number]]!r} by its number, {names[number]!r} counted from 0"
-        may_count_from_one = 0 not in numbers and {*by_count} == {*range(1, self.n_classes + 1)}
-        return self._error(expected, readings, Remedy.FIRST_LABEL if may_count_from_one else None)
-
-    def _neither(self, keys: Collection[LabelKey], named: Collection[LabelKey], are_numbers: bool) -> LabelError:
-        """Labels of named columns that are neither all names nor plainly column numbers, with both readings."""
-        strangers = sorted((key for key in keys if key not in named), key=str)
-        few = listed(self.names or ())
-        by_number = self.by_number()
-        counted = by_number.counted()
-        expected = f"among the class names ({few})"
-        if any(isinstance(key, int) for key in strangers):
-            expected += f", or column numbers from {counted[0]} to {counted[-1]}"
-        if named and are_numbers:
-            reading = f"by name {strangers[0]!r} is no class, and as column numbers {sorted(named, key=str)[0]!r} is"
-            return self._error(f"{expected}, not both", f"{listed(sorted(keys, key=str))}: {reading} a name too")
-        mark = next((key for key in strangers if key in IGNORED), None)
-        remedy = None if mark is None else Remedy.IGNORE_INDEX
-        # One that is neither a name nor a column number, where there is one.
-        outside = [key for key in strangers if by_number.column(key) < 0]
-        return self._error(expected, repr((outside or strangers)[0]), remedy)
-
-
-def _is_fraction(text: str) -> bool:
-    try:
-        return not float(text).is_integer()
-    except (OverflowError, ValueError):  # infinity, and what is no number
-        return text in ("inf", "-inf")
-
-
-def listed(names: Collection[Any]) -> str:
-    """The first of some labels or names, for messages."""
-    most_shown = 6  # labels or names
-    some = ", ".join(str(name) for name in list(names)[:most_shown])
-    return f"{some}, …" if len(names) > most_shown else some
-
-
-def missing_label(argument: str, function: str, place: str = "") -> LabelError:
-    """The error about a label that a row does not have: an empty cell, null or NaN."""
-    got = f"a missing one in {place}" if place else "a missing one"
-    return LabelError(argument, function, expected="labels of which none is missing", got=got)
-
-
-def with_own_remedy(error: LabelError, *own: Remedy) -> LabelError:
-    """The same error with a remedy that its function has: one of its `own`, or Predictions, which have all of them."""
-    if error.remedy is None or error.remedy in own:
-        return error
-    return LabelError(error.argument, error.function, error.expected, error.got, Remedy.READ_PREDICTIONS)
 
 
 def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
@@ -627,7 +550,7 @@ def _check_names_of_columns(distinct: list[Any], keys: list[LabelKey], rule: Lab
         raise LabelError(rule.argument, rule.function, expected="integers or other whole numbers", got=got)
     has_marks = len(outside) < len(keys) and outside <= {*IGNORED} and whole != [-1, 1]
     if has_marks:
-        raise rule.outside(whole[0], whole[-1])
+        raise outside_columns(rule, whole[0], whole[-1])
     kinds = {isinstance(label, str) for label in distinct}
     if len(kinds) > 1:
         expected = "of one kind, all numbers or all text, and none missing"

@@ -12,6 +12,7 @@ from refocal._arrays import Flags, Indices, as_array, to_numpy
 from refocal._validation import check_shape
 from refocal.errors import LabelError, ParameterError
 from refocal.rows.keys import BOOLEAN_NUMBERS, label_key
+from refocal.rows.label_errors import outside_columns
 from refocal.rows.labels import IgnoreIndex, LabelMap, LabelRule, distinct_labels, raw_labels
 
 
@@ -63,6 +64,6 @@ def check_targets(
         if target.dtype.kind == "f" and any(not float(label).is_integer() for label in distinct):
             got = "Unknown label type: continuous numbers"
             raise LabelError(argument, function, expected="integers or other whole numbers", got=got)
-        raise rule.outside(int(distinct[0]), int(distinct[-1]))
+        raise outside_columns(rule, int(distinct[0]), int(distinct[-1]))
     numbers[known] = LabelMap(2, None).numbers(target[known])
     return numbers, known

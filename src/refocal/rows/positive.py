@@ -11,7 +11,8 @@ import numpy as np
 
 from refocal.errors import DataError, LabelError, ParameterError
 from refocal.rows.keys import BOOLEAN_NUMBERS, LabelKey, label_key, number_keys
-from refocal.rows.labels import LabelMap, LabelRule, listed, missing_label
+from refocal.rows.label_errors import listed, missing_label
+from refocal.rows.labels import LabelMap, LabelRule
 
 
 class PositiveOrder(NamedTuple):

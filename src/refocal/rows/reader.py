@@ -34,10 +34,10 @@ from refocal._validation import (
 from refocal.errors import DataError, FormatError, InputError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.rows.class_names import column_order, without_beginnings
 from refocal.rows.keys import consecutive_numbers, label_key, number_keys, order_of_numbers
+from refocal.rows.label_errors import missing_label
 from refocal.rows.labels import (
     LabelMap,
     LabelRule,
-    missing_label,
     raw_labels,
     sorted_classes,
     typed_classes,

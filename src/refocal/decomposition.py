@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from refocal._arrays import Indices, as_floating, to_numpy
+from refocal._arrays import Indices, Matrix, Vector, as_floating, to_numpy
 from refocal._validation import check_integer, check_number, check_seed
 from refocal.calibrators import AutoCalibration, Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block
@@ -96,25 +96,16 @@ def log_loss_decomposition(
     labels = checked.labels
     weight = checked.weight
     rows = to_numpy(as_floating(checked.logits, "logits", name)[0])
-    calibrator = BY.get(by) if isinstance(by, str) else by
-    if not isinstance(calibrator, Calibrator):
-        words = ", ".join(repr(word) for word in BY)
-        raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
-    if calibrator.input == "probabilities":
-        raise ParameterError("by", name, expected="a calibrator of logits, which it is given", got=repr(by))
+    calibrator = _calibrator_of(by, name)
     n_clusters = None if checked.clusters is None else len(np.unique(checked.clusters))
     check_integer(cv, "cv", name, least=2, most=len(rows) if n_clusters is None else n_clusters)
     check_level(level, name)
     check_seed(seed, name)
-    log_p = np.empty_like(rows)
     if checked.clusters is None:
         fold = folds(Block(rows, labels), cv, seed)
     else:
         fold = _folds_of_clusters(checked.clusters, cv, seed)
-    for held_out in (fold == i for i in range(cv)):
-        train = ~held_out
-        fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])
-        log_p[held_out] = fitted.predict_log_proba(rows[held_out])
+    log_p = _predictions_left_out(calibrator, rows, labels, weight, fold, cv)
     of_all = clone(calibrator).fit(rows, labels, weight)
 
     def losses(log_probabilities: Any) -> MeanSummary:
@@ -140,6 +131,31 @@ def log_loss_decomposition(
             n_resamples=0,
         ),
     )
+
+
+def _calibrator_of(by: Any, function: str) -> Calibrator:
+    """The calibrator of logits that `by` names, or is."""
+    calibrator = BY.get(by) if isinstance(by, str) else by
+    if not isinstance(calibrator, Calibrator):
+        words = ", ".join(repr(word) for word in BY)
+        raise ParameterError("by", function, expected=f"one of {words}, or a calibrator", got=repr(by))
+    if calibrator.input == "probabilities":
+        raise ParameterError("by", function, expected="a calibrator of logits, which it is given", got=repr(by))
+    return calibrator
+
+
+def _predictions_left_out(
+    calibrator: Calibrator, logits: Matrix, labels: Indices, weight: Vector | None, fold: Indices, n_folds: int
+) -> Matrix:
+    """Log-probabilities (N, C), each row predicted by a calibrator fitted on the other folds."""
+    log_p = np.empty_like(logits)
+    for i in range(n_folds):
+        held_out = fold == i
+        train = ~held_out
+        weight_of_train = None if weight is None else weight[train]
+        fitted = clone(calibrator).fit(logits[train], labels[train], weight_of_train)
+        log_p[held_out] = fitted.predict_log_proba(logits[held_out])
+    return log_p
 
 
 def _folds_of_clusters(clusters: Indices, n_folds: int, seed: int) -> Indices:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
@@ -88,16 +89,16 @@ def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False
     ends = [FocalEnd.of(chain) for chain in chains]
     predictions: dict[int, ChainPredictions] = {}
     for i, (chain, end) in enumerate(zip(chains, ends, strict=True)):
+        if i in predictions:
+            continue
         if end.steps:
             predictions[i] = _predict_in_parts(chain, block, rough)
-        elif i not in predictions:
-            same_temperature = [
-                j for j, other in enumerate(ends) if not other.steps and other.temperature == end.temperature
-            ]
-            gammas = tuple(ends[j].gamma for j in same_temperature)
-            rows_of_gammas = block.predictions(gammas, end.temperature, rough=rough, there=True)
-            for j, rows in zip(same_temperature, rows_of_gammas, strict=True):
-                predictions[j] = ChainPredictions(rows, block.tops.correct)
+            continue
+        alike = [j for j, other in enumerate(ends) if not other.steps and other.temperature == end.temperature]
+        gammas = tuple(ends[j].gamma for j in alike)
+        rows_of_gammas = block.predictions(gammas, end.temperature, rough=rough, there=True)
+        for j, rows in zip(alike, rows_of_gammas, strict=True):
+            predictions[j] = ChainPredictions(rows, block.tops.correct)
     return [predictions[i] for i in range(len(chains))]
 
 
@@ -139,29 +140,35 @@ def _predict_compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -
         return None
     may_be_single = rough and logits.dtype == np.float32
     for dtype in (np.float32, np.float64) if may_be_single else (np.float64,):
-        scores = logits.astype(dtype, copy=False)
-        if program_for(chain, scores).before.steps:
-            continue
-        applied = apply(chain, scores)
-        if applied is None:
-            continue
-        p = applied.probabilities
-        is_single = p.itemsize == 4
-        index = np.arange(len(labels))
-        label_p = p[index, labels].astype(np.float64)
-        if label_p.min() < (SMALLEST_SINGLE if is_single else 0.0) or not label_p.all():
-            continue
-        top = p.argmax(axis=1)
-        squares = np.einsum("ij,ij->i", p, p)
-        confidence = p[index, top].astype(np.float64)
-        if is_single:
-            # Next to 1 a confidence has few digits, where the probabilities of the other classes have all of theirs.
-            p[index, top] = 0.0
-            others = p @ np.ones(p.shape[1], dtype=p.dtype)
-            confidence = np.where(others < 1e-3, 1.0 - others, confidence)
-        rows = RowPredictions(np.log(label_p), confidence, squares.astype(np.float64))
-        return ChainPredictions(rows, top == labels)
+        predictions = _predict_in_precision(chain, logits.astype(dtype, copy=False), labels)
+        if predictions is not None:
+            return predictions
     return None
+
+
+def _predict_in_precision(chain: Chain, scores: NDArray[Any], labels: Array) -> ChainPredictions | None:
+    """The same in the precision of the scores; None where that does not suffice."""
+    if program_for(chain, scores).before.steps:
+        return None
+    applied = apply(chain, scores)
+    if applied is None:
+        return None
+    p = applied.probabilities
+    is_single = p.itemsize == 4
+    index = np.arange(len(labels))
+    label_p = p[index, labels].astype(np.float64)
+    if label_p.min() < (SMALLEST_SINGLE if is_single else 0.0) or not label_p.all():
+        return None
+    top = p.argmax(axis=1)
+    squares = np.einsum("ij,ij->i", p, p)
+    confidence = p[index, top].astype(np.float64)
+    if is_single:
+        # Next to 1 a confidence has few digits, where the probabilities of the other classes have all of theirs.
+        p[index, top] = 0.0
+        others = p @ np.ones(p.shape[1], dtype=p.dtype)
+        confidence = np.where(others < 1e-3, 1.0 - others, confidence)
+    rows = RowPredictions(np.log(label_p), confidence, squares.astype(np.float64))
+    return ChainPredictions(rows, top == labels)
 
 
 def _predict_with_arrays(chain: Chain, logits: Array, labels: Array) -> ChainPredictions:

@@ -104,13 +104,8 @@ def count_block(
         weight = part.weights
         ones = np.ones(len(weight))
         scores, variances = _scores(predicted)
-        terms = np.array([
-            *(
-                [*(metric.terms(of_method.of(metric)) for of_method in predicted if metric.terms), ones]
-                for metric in metrics
-            ),
-            [*scores, ones],
-        ])  # fmt: skip
+        of_metrics = [[metric.terms(each.of(metric)) for each in predicted if metric.terms] for metric in metrics]
+        terms = np.array([[*of_methods, ones] for of_methods in (*of_metrics, scores)])  # (metrics, methods, rows)
         sums += terms @ weight
         score_variances += np.asarray(variances) @ weight**2
         if part.clusters is None:

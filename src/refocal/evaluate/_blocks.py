@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -132,31 +133,49 @@ def _measure(rows: BlockedDataset, methods: Methods, total: Sums) -> dict[str, l
             if of_methods:
                 influences.append(MetricInfluences(metric, of_methods))
     if influences:
-        predict = Predictor(methods, rows.input == "probabilities")
-        weight = total.terms.weight
-        count = partial(sum_influences, predict=predict, influences=tuple(influences), total_weight=weight)
-        task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
-        products = rows.reduce(task, for_fit=False) / total.terms.weight**2
-        if total.n_clusters is None:
-            with np.errstate(invalid="ignore"):  # one row says nothing about a variance: NaN
-                products = products * (1.0 - 1.0 / rows.n_rows)
-        for (metric, _), of_metric in zip(influences, products, strict=True):
-            covariances[metric.name] = of_metric
+        covariances |= _covariances_of_influences(rows, methods, total, influences)
     third_moments = total.third_moments()
     for name, covariance in covariances.items():
         metric = METRICS[name]
-        limits = metric.limits(rows.n_classes)
         influences_of_methods = _influences(covariance)
         for i, (value, influence) in enumerate(zip(measured[name], influences_of_methods, strict=True)):
-            if metric.summary == BiasSummary.of:
-                summary: InfluenceSummary = _bias_summary(value.value, influence, total, i)
-            elif metric.summary is None and metric.terms is not None:
-                summary = _summed_mean(value, influence, limits, total, i, third_moments[name])
-            else:
-                of_pairs = value.influence is not None
-                summary = InfluenceSummary(value.value, influence, limits, value.form, _n_units(total), of_pairs)
+            summary = _summary(metric, value, influence, total, i, third_moments, rows.n_classes)
             measured[name][i] = value._replace(summary=summary)
     return measured
+
+
+def _covariances_of_influences(
+    rows: BlockedDataset, methods: Methods, total: Sums, influences: Sequence[MetricInfluences]
+) -> dict[str, Vector]:
+    """The covariances of the methods' values of each metric, (methods, methods), from one pass over the influences."""
+    predict = Predictor(methods, rows.input == "probabilities")
+    weight = total.terms.weight
+    count = partial(sum_influences, predict=predict, influences=tuple(influences), total_weight=weight)
+    task = Pass(count, InfluenceSums.merge, InfluenceSums.finish)
+    products = rows.reduce(task, for_fit=False) / total.terms.weight**2
+    if total.n_clusters is None:
+        with np.errstate(invalid="ignore"):  # one row says nothing about a variance: NaN
+            products = products * (1.0 - 1.0 / rows.n_rows)
+    return {metric.name: of_metric for (metric, _), of_metric in zip(influences, products, strict=True)}
+
+
+def _summary(
+    metric: Metric,
+    value: StreamedMetric,
+    influence: Vector,
+    total: Sums,
+    place: int,
+    third_moments: Mapping[str, Vector],
+    n_classes: int,
+) -> InfluenceSummary:
+    """The value of a metric with its interval, for the method in this `place`."""
+    limits = metric.limits(n_classes)
+    if metric.summary == BiasSummary.of:
+        return _bias_summary(value.value, influence, total, place)
+    if metric.summary is None and metric.terms is not None:
+        return _summed_mean(value, influence, limits, total, place, third_moments[metric.name])
+    of_pairs = value.influence is not None
+    return InfluenceSummary(value.value, influence, limits, value.form, _n_units(total), of_pairs)
 
 
 def _streamed_mean(metric: Metric, sums: BlockSums, n_classes: int) -> StreamedMetric:

@@ -107,18 +107,14 @@ def _on_grid(
     temperatures = given_temperatures
     if temperatures is None:
         temperatures = np.array(auto_temperatures if is_auto else PAPER_TEMPERATURES)
-    base = newton_temperature(dataset) if is_auto and given_temperatures is None else None
-    if base is not None:
+    base = None
+    if is_auto and given_temperatures is None:
+        base = _base_temperature(dataset)
         temperatures = temperatures * base.temperature
         if base.status == "at a bound":  # any objective would continue to a T that is absurd on other rows
-            if isinstance(dataset, Block) and dataset.correct.all():
-                message = (
-                    "every row is right, so that no temperature is best: this one is best if each of n rows is right "
-                    "with probability (n+1)/(n+2). Fit on more data, and on data the model was not trained on"
-                )
-                base = replace(base, temperature=laplace_temperature(dataset), message=message)
             gammas = gammas[[np.argmin(np.abs(gammas))]]
             temperatures = np.array([base.temperature])
+
     scan: Callable[[Block], Surface]
     if search == "line" and len(gammas) > 1 and len(temperatures) > 1:
         scan = partial(_scan_line, objective=objective, gammas=gammas, temperatures=temperatures)
@@ -142,6 +138,18 @@ def _on_grid(
         )
         chosen = polish(dataset, objective, surface, chosen, tolerance, free)
     return chosen, surface
+
+
+def _base_temperature(dataset: Dataset) -> Solution:
+    """The temperature of least log-loss; where every row is right there is none, and it is Laplace's."""
+    base = newton_temperature(dataset)
+    if base.status == "at a bound" and isinstance(dataset, Block) and dataset.correct.all():
+        message = (
+            "every row is right, so that no temperature is best: this one is best if each of n rows is right "
+            "with probability (n+1)/(n+2). Fit on more data, and on data the model was not trained on"
+        )
+        return replace(base, temperature=laplace_temperature(dataset), message=message)
+    return base
 
 
 def _most_rows(gammas: Vector, temperatures: Vector, is_auto: bool) -> int:

@@ -58,6 +58,10 @@ def mean_bias_interval(
     return interval_of_shift(cells, level, variance, number_of(rows.clusters))
 
 
+LARGEST_SHIFT = 60.0
+"""Of log-odds: it takes a probability of 1e-12 to one of 1 - 1e-12, and back."""
+
+
 class RateTest(NamedTuple):
     """What a test of a shift compares: the rate that was seen with the one that the shift expects."""
 
@@ -124,10 +128,6 @@ def _interval_of_shift(
     model has larger residuals than its probabilities say, and so have rows of one cluster. Where independent rows alone
     make φ larger than 5, as where nearly all probabilities are 0 or 1, the ends are rate ± z √(φ Σ s² p(1 - p) / size).
     """
-    # SciPy loads when an interval needs it.
-    from scipy.optimize import brentq
-
-    largest_shift = 60.0  # takes a probability of 1e-12 to one of 1 - 1e-12, and back
     cells = cells.with_weight()
     shifted = _ShiftedCells.of(cells)
     mean = float(shifted.share @ cells.p)
@@ -137,15 +137,13 @@ def _interval_of_shift(
     if n_clusters is None and is_weighted:
         n_units = max(whole_rows(float(cells.weight.sum()) ** 2 / float(cells.squared_weight.sum())), 2)
     z = critical_value(level, n_units)
+
     of_independent = _variance_of_bias(cells)
     of_residuals = of_independent if variance is None else variance
-    dispersion = 1.0
-    is_saturated = False
-    if shifted.difference(-largest_shift) > 0.0 > shifted.difference(largest_shift):
-        of_rate = shifted.variance(brentq(shifted.difference, -largest_shift, largest_shift, xtol=1e-10))
-        dispersion = max(1.0, of_residuals / of_rate)
-        largest_dispersion = 5.0  # that of log-odds which are five times too large
-        is_saturated = of_independent > largest_dispersion * of_rate
+    of_rate = shifted.variance_at_rate()
+    dispersion = 1.0 if of_rate is None else max(1.0, of_residuals / of_rate)
+    largest_dispersion = 5.0  # that of log-odds which are five times too large
+    is_saturated = of_rate is not None and of_independent > largest_dispersion * of_rate
     margin = z * math.sqrt(of_residuals)
 
     def end(side: float) -> float:
@@ -154,9 +152,9 @@ def _interval_of_shift(
         def excess(shift: float) -> float:
             return excess_of(shifted.test(shift, dispersion, level, n_units), side)
 
-        if excess(-largest_shift) * excess(largest_shift) > 0:
+        if excess(-LARGEST_SHIFT) * excess(LARGEST_SHIFT) > 0:
             return 0.0 if side > 0 else 1.0
-        p, _ = shifted.probabilities(brentq(excess, -largest_shift, largest_shift, xtol=1e-10))
+        p, _ = shifted.probabilities(_root(excess))
         return float(shifted.share @ p)
 
     if is_saturated:
@@ -216,6 +214,12 @@ class _ShiftedCells:
         p, complement = self.probabilities(shift)
         return float(self.share**2 @ (p * complement / self.cells.size_at(p)))
 
+    def variance_at_rate(self) -> float | None:
+        """The variance at the shift whose mean is the observed rate; None where that is beyond the largest shift."""
+        if self.difference(-LARGEST_SHIFT) > 0.0 > self.difference(LARGEST_SHIFT):
+            return self.variance(_root(self.difference))
+        return None
+
     def test(self, shift: float, dispersion: float, level: float, n_units: int | None) -> RateTest:
         """What a test of a shift compares."""
         p, complement = self.probabilities(shift)
@@ -228,6 +232,14 @@ class _ShiftedCells:
             level=level,
             n_units=n_units,
         )
+
+
+def _root(function: Callable[[float], float]) -> float:
+    """The shift at which a function is 0, whose signs differ at the two largest shifts."""
+    # SciPy loads when an interval needs it.
+    from scipy.optimize import brentq
+
+    return float(brentq(function, -LARGEST_SHIFT, LARGEST_SHIFT, xtol=1e-10))
 
 
 def _variance_of_bias(cells: Bins) -> float:

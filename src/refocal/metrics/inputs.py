@@ -258,15 +258,13 @@ def read(
     precision = float(namespace(scores).finfo(dtype).eps)
     scores = scores if on_gpu(scores) else to_numpy(scores)
     is_binary = scores.ndim == 1
+    n_classes = 2 if is_binary else int(scores.shape[1])
     cluster_numbers = None
     if clusters is not None:
         cluster_numbers = rows.clusters_of(_flat(clusters, np.shape(y_true)), function).numbers
-    rule = label_rule(rows.column_names, class_names, 2 if is_binary else int(scores.shape[1]), arguments, function)
-    if is_binary and number_keys(rule.names or ()) == [1, 0]:
-        first, second = rule.whole_names
-        about = "where there is one number per row, which is about the second class"
-        expected = f"{second} and {first} in this order {about}"
-        raise ParameterError("classes", function, expected=expected, got=f"{first} and {second}")
+    rule = label_rule(rows.column_names, class_names, n_classes, arguments, function)
+    if is_binary:
+        _check_second_class(rule, function)
     try:
         resolved = resolve(rows.labels._replace(values=to_numpy(rows.labels.values)), rule)
     except LabelError as error:
@@ -276,9 +274,19 @@ def read(
     predictions = probability_rows(resolved.numbers, scores, rows.weight, clusters=cluster_numbers)
     predictions = replace(predictions, row_numbers=rows.row_numbers)
     if rule.names is not None:
-        class_names = tuple(str(name) for name in rule.names)
-        predictions = in_order_of_numbers(replace(predictions, class_names=class_names, label_map=resolved.label_map))
-    return predictions, sum_tolerance(precision, 1 if is_binary else rule.n_classes)
+        names = tuple(str(name) for name in rule.names)
+        predictions = in_order_of_numbers(replace(predictions, class_names=names, label_map=resolved.label_map))
+    return predictions, sum_tolerance(precision, 1 if is_binary else n_classes)
+
+
+def _check_second_class(rule: LabelRule, function: str) -> None:
+    """Refuse names 1 and 0, or True and False, in this order where there is one number per row."""
+    if number_keys(rule.names or ()) != [1, 0]:
+        return
+    first, second = rule.whole_names
+    about = "where there is one number per row, which is about the second class"
+    expected = f"{second} and {first} in this order {about}"
+    raise ParameterError("classes", function, expected=expected, got=f"{first} and {second}")
 
 
 def label_rule(

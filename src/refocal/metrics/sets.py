@@ -83,36 +83,7 @@ def set_coverage(
     """
     function = "set_coverage"
     check_level(level, function)
-    if isinstance(y_true, Predictions):
-        raise LabelError("y_true", function, expected="labels, such as the labels of Predictions", got="Predictions")
-    given = to_numpy(as_array(sets, "sets", function))
-    if given.ndim < 2 or given.ndim != np.ndim(y_true) + 1 or given.shape[-1] < 2:
-        raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")
-    if not np.all((given == 0) | (given == 1)):
-        raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
-    columns = column_names(sets)
-    arguments = Arguments("sets", "y_true")
-    names = label_rule(columns, classes, given.shape[-1], arguments, function).names
-    if classes is not None:
-        columns = tuple(classes)
-    known = None if names is None else tuple(str(name) for name in names)
-    given_table = given.astype(np.float64)
-    order = order_of_numbers(known)
-    if order is not None and known is not None and columns is not None:  # classes called 0 … C-1 are in this order
-        known = tuple(known[i] for i in order)
-        columns = tuple(columns[i] for i in order)
-        given_table = given_table[..., order]
-    rows, _ = read(
-        y_true,
-        given_table,
-        sample_weight,
-        arguments,
-        function,
-        ignore_index,
-        class_names=None if names is None else columns,
-        clusters=clusters,
-    )
-    check_clusters(rows.clusters, function)
+    rows, known = _read_sets(y_true, sets, sample_weight, function, ignore_index, classes=classes, clusters=clusters)
     labels = rows.labels
     weight = rows.weight
     table = np.asarray(rows.values, dtype=np.float64)
@@ -132,6 +103,53 @@ def set_coverage(
         worst_coverage=float(coverage_of_class[worst]),
         parts=_parts(rows, covered, size, groups_of_rows(groups, y_true, rows, function), known, level),
     )
+
+
+def _read_sets(
+    y_true: Any,
+    sets: Any,
+    sample_weight: Any,
+    function: str,
+    ignore_index: IgnoreIndex,
+    *,
+    classes: Any,
+    clusters: Any,
+) -> tuple[Predictions, tuple[str, ...] | None]:
+    """Checked rows whose values are sets, as ones and zeros, and the names of the classes, if these have names.
+
+    Classes called 0 … C-1 are put in this order.
+    """
+    if isinstance(y_true, Predictions):
+        raise LabelError("y_true", function, expected="labels, such as the labels of Predictions", got="Predictions")
+    given = to_numpy(as_array(sets, "sets", function))
+    if given.ndim < 2 or given.ndim != np.ndim(y_true) + 1 or given.shape[-1] < 2:
+        raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")
+    if not np.all((given == 0) | (given == 1)):
+        raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
+    columns = column_names(sets)
+    arguments = Arguments("sets", "y_true")
+    names = label_rule(columns, classes, given.shape[-1], arguments, function).names
+    if classes is not None:
+        columns = tuple(classes)
+    known = None if names is None else tuple(str(name) for name in names)
+    table = given.astype(np.float64)
+    order = order_of_numbers(known)
+    if order is not None and known is not None and columns is not None:
+        known = tuple(known[i] for i in order)
+        columns = tuple(columns[i] for i in order)
+        table = table[..., order]
+    rows, _ = read(
+        y_true,
+        table,
+        sample_weight,
+        arguments,
+        function,
+        ignore_index,
+        class_names=None if names is None else columns,
+        clusters=clusters,
+    )
+    check_clusters(rows.clusters, function)
+    return rows, known
 
 
 def _parts(

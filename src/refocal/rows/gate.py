@@ -81,22 +81,13 @@ def read_rows(
     scores = read_scores(
         rows.scores, kind, names.values, function, renormalise=renormalise, row_numbers=rows.row_numbers
     )
-    n_classes = int(scores.shape[-1])
-    own_names, own_whole_names = names_of_columns(rows.column_names)
-    if class_names is None:
-        class_names = own_names
-    else:
-        class_names = names_in_order(class_names, function)
-        check_same_order(class_names, rows.column_names, function)
-        are_own = own_names is not None and list(map(label_key, own_names)) == list(map(label_key, class_names))
-        if not are_own:
-            own_whole_names = tuple(str(name) for name in class_names)
-    rule = LabelRule(
-        n_classes,
-        check_class_names(class_names, n_classes, function),
-        whole_names or own_whole_names,
-        first_label,
-        argument=names.labels,
+    rule = _rule_of_columns(
+        rows.column_names,
+        class_names,
+        whole_names,
+        n_classes=int(scores.shape[-1]),
+        first_label=first_label,
+        labels_name=names.labels,
         function=function,
     )
     checked = _labelled(scores, rows, rule, positive_label, has_one_column)
@@ -113,6 +104,39 @@ def read_rows(
     checked = replace(checked, row_numbers=rows.row_numbers)
     by = "" if checked.label_map is None else checked.label_map.by
     return replace(checked, source=replace(source or Origin(), labels_by=by, swapped=checked.source.swapped))
+
+
+def _rule_of_columns(
+    columns: tuple[Any, ...] | None,
+    class_names: Sequence[Any] | None,
+    whole_names: tuple[str, ...],
+    *,
+    n_classes: int,
+    first_label: int | None,
+    labels_name: str,
+    function: str,
+) -> LabelRule:
+    """What decides how labels are read, from the names of the columns and those that a caller gives.
+
+    Labels may be the whole names too: those given, or else those of the columns, unless the classes are called
+    otherwise.
+    """
+    names, own_whole_names = names_of_columns(columns)
+    if class_names is not None:
+        class_names = names_in_order(class_names, function)
+        check_same_order(class_names, columns, function)
+        are_own = names is not None and list(map(label_key, names)) == list(map(label_key, class_names))
+        if not are_own:
+            own_whole_names = tuple(str(name) for name in class_names)
+        names = tuple(class_names)
+    return LabelRule(
+        n_classes,
+        check_class_names(names, n_classes, function),
+        whole_names or own_whole_names,
+        first_label,
+        argument=labels_name,
+        function=function,
+    )
 
 
 def read_labelled(

@@ -259,14 +259,15 @@ class LabelRule:
         if self.names is None:
             return self.sorts
         numbers = self.by_number().counted()
-        within = columns_by_number_within(self.names)
-        if self.first_label is None and any(within.get(number, i) != i for i, number in enumerate(numbers)):
-            return True
-        if self.first_label is None and self._numbered_otherwise(numbers) is not None:
-            return True
+        if self.first_label is None:
+            within = columns_by_number_within(self.names)
+            are_numbered_otherwise = any(within.get(number, i) != i for i, number in enumerate(numbers))
+            if are_numbered_otherwise or self._numbered_otherwise(numbers) is not None:
+                return True
         known = self.columns_by_name()
-        in_place = all(known.get(number) == i for i, number in enumerate(numbers))
-        return not in_place and any(number in known for number in numbers)
+        are_names = any(number in known for number in numbers)
+        are_in_place = all(known.get(number) == i for i, number in enumerate(numbers))
+        return are_names and not are_in_place
 
     def are_column_numbers(self, distinct: Iterable[Any]) -> bool:
         """Whether all of these labels are numbers of columns, counted from 0."""

@@ -660,6 +660,14 @@ def test_periods_that_come_in_one_call_enter_one_after_the_other(independent):
         assert int(together.alarm) < 12
 
 
+def test_rare_events_that_became_rarer_are_not_called_close_to_the_mean():
+    """Of independent rows slopes turn about 1/2: of p = 0.02 alone, 1.25 says 0.0077, the nearest to 160 of 20,000."""
+    y = np.arange(20_000) < 160
+    monitor = CalibrationMonitor(independent=True)
+    monitor.update(np.full(20_000, 0.02), y)
+    assert monitor.alarms[0].moved == ["probabilities too close to 1/2"]
+
+
 @pytest.mark.parametrize("independent", [False, True])
 def test_probabilities_that_are_too_extreme_are_off_though_their_mean_is_right(independent):
     rng = np.random.default_rng(0)

@@ -205,6 +205,25 @@ def test_stated_confidences_are_read(text, expected):
 
 
 @pytest.mark.parametrize(
+    "rising",
+    [
+        ["extremely unlikely", "very unlikely", "unlikely", "likely", "very likely", "extremely likely"],
+        ["slightly confident", "somewhat confident", "confident", "very confident", "extremely confident"],
+        ["somewhat confident", "fairly confident", "confident"],
+        ["moderately confident", "confident", "highly confident"],
+        ["extremely low", "very low", "low", "medium", "high", "very high", "extremely high"],
+        # The scale of Tian et al. (2023), "Just Ask for Calibration", without "probably", which is as much as "likely".
+        ["almost no chance", "chances are slight", "unlikely", "probably not", "about even", "better than even",
+         "likely", "very good chance", "highly likely", "almost certain"],
+    ],
+    ids=lambda rising: rising[0],
+)  # fmt: skip
+def test_words_of_a_scale_rise(rising):
+    assert (np.diff(stated_confidence(rising)) > 0.0).all()
+    assert (np.diff(stated_confidence([f"Confidence: {words.title()}." for words in rising])) > 0.0).all()
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("There's a 20% chance that I'm wrong.", np.nan),

@@ -227,6 +227,17 @@ def test_bytes_are_read_as_text_in_every_form(names, form):
     assert metrics.accuracy(labels, p, classes=["cat", "dog", "emu"]) == np.mean(p.argmax(axis=1) == column)
 
 
+def test_text_of_any_length_in_numpy_is_saved_as_text(tmp_path):
+    logits, column = draw_logits(120, 3, seed=0)
+    text = np.array(["cat", "dog", "emu"])[column]
+    fitted = TemperatureScaling().fit(logits, text.astype(np.dtypes.StringDType()))
+    fitted.save(tmp_path / "c.json")
+    wanted = TemperatureScaling().fit(logits, text)
+    for calibrator in (fitted, load(tmp_path / "c.json")):
+        assert calibrator.classes_.dtype == wanted.classes_.dtype
+        np.testing.assert_array_equal(calibrator.predict(logits), wanted.predict(logits))
+
+
 def test_bytes_that_are_no_text_are_refused_in_objects_too():
     with pytest.raises(LabelError, match=r"'y' of .* text in UTF-8"):
         TemperatureScaling().fit(np.eye(2), np.array([b"\xff", b"a"], dtype=object))

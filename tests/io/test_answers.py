@@ -64,6 +64,14 @@ def test_tokens_of_the_same_text_add():
     np.testing.assert_allclose(np.exp(option_log_p([full], "ABCD")), [[0.8, 0.18, 0.01, 0.01]])
 
 
+def test_tokens_that_join_quotes_or_brackets_to_a_letter_are_its_option():
+    """Tokenizers have such tokens, and models write them in JSON and LaTeX."""
+    for before, after in ('""', "''", "“”", "‘’", "``", "()", "[]", "{}", "<>", ("**", "**")):
+        answer = {f"{before}A": math.log(0.4), f"B{after}": math.log(0.3), f" {before}C{after}.": math.log(0.2)}
+        p = np.exp(option_log_p([answer], "ABCD"))
+        np.testing.assert_allclose(p, [[0.4, 0.3, 0.2, 0.1]])  # what is left, 0.1, is less than the least token
+
+
 @pytest.mark.filterwarnings("error")
 def test_log_probabilities_of_next_to_nothing_stay_finite():
     rows = option_log_p([{"A": -0.1, "B": -9999.0, " B": -9999.0, "C": -3.0}], "ABCD")

@@ -349,7 +349,8 @@ def _backtest(
     batches.sort(key=lambda period_and_rows: in_order(period_and_rows[0]))
     comparison = refocal.monitor.backtest(batches, calibrator=fitted, delay=past.delay or 0)
     if output is not None:
-        refocal.report.page.write_backtest_page(comparison, output)
+        title = "past batches" if batch.calibrator is None else batch.calibrator.stem
+        refocal.report.page.write_backtest_page(comparison, output, title=title)
     if past.recalibrated is not None and fitted is not None:
         comparison.calibrator(fitted).save(past.recalibrated)
     result(comparison.to_dict())

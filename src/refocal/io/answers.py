@@ -75,10 +75,10 @@ NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?|\.\d+)"
 def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int = 0) -> Vector:
     """Log-probabilities of the options of multiple-choice questions (N, K), from the `top_logprobs` of an answer.
 
-    Tokens that differ from an option by spaces, brackets or a full stop alone, such as " A", "(A" and "A.", are that
-    option, and their probabilities add. What is known of an option outside the top k is a bound: it has at most the
-    probability of the least token given, and all such options together at most what the tokens leave. It gets that
-    bound, shared evenly. Pass the result to `multiple_choice(scores, labels)`.
+    Tokens that differ from an option by spaces, brackets, quotes, asterisks, a colon or a full stop alone, such as
+    " A", "(A" and "A.", are that option, and their probabilities add. What is known of an option outside the top k is
+    a bound: it has at most the probability of the least token given, and all such options together at most what the
+    tokens leave. It gets that bound, shared evenly. Pass the result to `multiple_choice(scores, labels)`.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
 
 def _key(text: str) -> str:
     """What a token has in common with others that mean the same option."""
-    stripped = text.strip(" \t\n()[].:*▁Ġ")
+    stripped = text.strip(" \t\n()[]{}<>\"'“”‘’`.:*▁Ġ")
     return stripped if len(stripped) == 1 else stripped.casefold()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import polars as pl
 import pytest
 
 from helpers import to_numpy
@@ -50,7 +51,8 @@ def test_logits_that_cannot_be_normalised(name, row, got, library):
         (np.zeros((2, 3), complex), DataError, "dtype complex128"),
         (np.array([["a", "b"]]), DataError, "dtype <U1"),
         (np.zeros((2, 3), bool), DataError, "dtype bool"),
-        (None, DataError, "dtype object"),
+        (None, DataError, "dtype object, of the type NoneType instead"),
+        (pl.LazyFrame({"a": [1.0], "b": [2.0]}), DataError, r"of the type LazyFrame; call \.collect\(\) instead"),
     ],
 )
 def test_things_that_are_not_logits(name, values, error, got):

@@ -138,7 +138,11 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     hint = " (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
     expected = NUMBERS + (hint if argument in ("y_true", "labels") else "")
-    if array.dtype.kind == "O" and array.ndim > 0:  # as data frames of mixed columns give them
+    if array.dtype.kind == "O" and array.ndim == 0:
+        advice = "; call .collect()" if hasattr(values, "collect") else ""  # as lazy data frames have it
+        got = f"dtype object, of the type {type(values).__name__}{advice}"
+        raise DataError(argument, function, expected=expected, got=got)
+    if array.dtype.kind == "O":  # as data frames of mixed columns give them
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:

@@ -28,8 +28,10 @@ _NANOSECONDS |= {"D": 86_400 * _SECOND, "W": 604_800 * _SECOND}
 """How many are in a unit of NumPy's durations."""
 
 
-def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
+def as_groups(groups: Any, n_rows: int | tuple[int, ...], function: str) -> Groups:
     """Columns of groups by their names: of a mapping or a data frame, or of one array, which is called "group".
+
+    `n_rows` is the shape of rows that had several axes, such as tokens (N, L): columns of it become one column, too.
 
     Text is the name of its group as it is: "1.0" and "1" are two groups, and "nan" is one. Numbers are named by their
     text, whole ones without a point: 1.0 and 1 are one group. None, an empty text, NaN among numbers, NaT, NA and
@@ -76,7 +78,10 @@ def columns_of_table(table: Any) -> dict[str, Any] | None:
     return {str(name): table[name] for name in names}
 
 
-def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str_]:
+def _names(column: Any, name: str, n_rows: int | tuple[int, ...], function: str) -> NDArray[np.str_]:
+    if isinstance(n_rows, tuple):
+        column = exact(column).reshape(-1) if np.shape(column) == n_rows else column
+        n_rows = math.prod(n_rows)
     made = names_of_column(column, name, n_rows, "groups", function)
     n_groups = len(np.unique(made))
     if n_groups > MOST_GROUPS:

@@ -56,6 +56,15 @@ def test_the_interval_is_that_of_two_regressions_with_the_row_added(n, decimals,
     assert_allclose(fitted.predict_proba(two_columns(new))[:, 1], merged, atol=1e-12)
 
 
+@pytest.mark.parametrize("constant", [0.0, 2.0, -1e-9])
+def test_rows_of_one_score_have_its_interval_where_it_is_0_too(constant):
+    labels = np.repeat([0, 1], [20, 25])
+    fitted = VennAbersCalibration().fit(two_columns(np.full(45, constant)), labels)
+    lower, upper = fitted.predict_interval(two_columns(np.array([constant])))
+    # The row added to 25 hits of 45: as a miss, and as a hit.
+    assert (lower[0, 1], upper[0, 1]) == pytest.approx((25.0 / 46.0, 26.0 / 46.0), abs=1e-12)
+
+
 def test_of_more_classes_the_top_one_is_calibrated_and_the_others_share_the_rest():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(200, 3))

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from refocal import AutoCalibration, LogisticCalibration, MultiLabelCalibration, TemperatureScaling, load
+from refocal import AutoCalibration, LogisticCalibration, MultiLabelCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators.fitted import mean_probabilities
 from refocal.engine import Block
 from refocal.io import blocks
@@ -94,3 +94,26 @@ def test_weighted_rows_that_are_all_right_are_no_more_than_all(in_blocks):
         report = TemperatureScaling().fit(*rows).fit_report_
         assert report["before"]["accuracy"] == pytest.approx(1.0, abs=1e-12)
         assert report["before"]["accuracy"] <= 1.0
+
+
+@pytest.mark.parametrize("n_votes", [1, 10])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_fit_report_has_the_measures_of_the_model_beside_zeros(n_votes, n_classes):
+    """Zeros counted as half the smallest other probability there too: of votes of one tree, 0/1 was 1/3 and 2/3."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(n_classes, size=400)
+    means = np.where(labels[:, None] == np.arange(n_classes), 0.9, 0.1 / (n_classes - 1))
+    p = np.array([rng.multinomial(n_votes, row) for row in means]) / n_votes
+    epsilon = np.finfo(np.float64).eps
+    of_label = np.clip(p[np.arange(400), labels], epsilon, 1.0)
+    expected = {
+        "log_loss": -np.log(of_label).mean(),
+        "ece": metrics.expected_calibration_error(labels, p),
+        "brier_score": metrics.brier_score(labels, p),
+        "accuracy": (p.argmax(axis=1) == labels).mean(),
+    }
+    together = TemperatureScaling(input="probabilities").fit(p, labels)
+    parts = blocks([(p[:150], labels[:150]), (p[150:], labels[150:])], input="probabilities")
+    apart = TemperatureScaling(input="probabilities").fit(parts)
+    for fitted in (together, apart):
+        assert fitted.fit_report_["before"] == pytest.approx(expected, rel=1e-9)

@@ -123,7 +123,7 @@ def test_the_ece_of_equal_scores_of_two_classes_does_not_part_them_by_what_happe
 
 
 def test_a_map_that_makes_its_own_rows_worse_warns_and_names_what_helps():
-    said, is_right = verbalised()
+    said, is_right = verbalised(n_rows=3_000)
     with pytest.warns(FitWarning, match=r"the ECE rose from 0\.\d+ to 0\.\d+: .* curve, auto or isotonic"):
         TemperatureScaling(input="probabilities").fit(said, is_right)
     with warnings.catch_warnings():

@@ -363,6 +363,16 @@ def test_a_label_of_one_class_has_no_auc():
         by_label(brier_score, y, p)
 
 
+def test_a_label_of_infinite_loss_makes_the_mean_over_labels_infinite():
+    """As that over all labels together: only labels that define no metric are left out."""
+    y = np.array([[1, 0], [0, 1], [1, 1], [0, 1]])
+    p = np.array([[0.9, 1.0], [0.2, 0.7], [0.8, 0.6], [0.3, 0.9]])
+    with np.errstate(divide="ignore"):
+        found = by_label("log_loss", y, np.log(p))
+    assert found.labels[0] == pytest.approx(-np.mean(np.log([0.9, 0.8, 0.8, 0.7])))
+    assert found.labels[1] == found.mean == found.pooled == np.inf
+
+
 @pytest.mark.parametrize("weight", [[2.0], 2.0, np.ones(6), np.ones((5, 2)), [1.0, 1.0, 1.0, 1.0, -1.0]])
 def test_weights_of_rows_are_one_for_each(weight):
     with pytest.raises(InputError, match="'sample_weight' of by_label must be "):

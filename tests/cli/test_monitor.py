@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -90,6 +91,23 @@ def test_predictions_whose_labels_came_before_are_said_to_count_twice(refocal, d
     assert "300 rows wait for labels in day1, which had 300 already; the same rows again count twice." in out
 
 
+def test_labels_of_waiting_predictions_are_not_counted_beside_those_of_outcomes(refocal, days, folder):
+    """Without --ids the rows of a labelled file counted, and again when --outcomes had their labels."""
+    refocal("monitor", "said1.csv", "--probabilities", "--ids", "id", "--period", "day0")
+    before = (folder / "monitor.json").read_bytes()
+    code, _, err = refocal("monitor", "day1.csv", "--probability-column", "p", "--outcomes", "came1.csv")
+    wanted = "day1.csv: 'ids' must be none of predictions that wait, whose labels are for add_labels or --outcomes."
+    assert (code, wanted in " ".join(err.split())) == (1, True), err
+    assert (folder / "monitor.json").read_bytes() == before
+    # Other rows are counted, though an id may have several.
+    table = pd.read_csv(folder / "day2.csv")
+    pd.concat([table, table]).to_csv(folder / "day2.csv", index=False)
+    code, out, err = refocal("monitor", "day2.csv", "--probability-column", "p", "--outcomes", "came1.csv")
+    assert (code, err) == (0, "")
+    assert "600 rows counted in day2" in out
+    assert CalibrationMonitor.load("monitor.json").summary().n == 900
+
+
 def test_predictions_that_wait_are_not_counted_when_they_come_again_with_labels(refocal, days, folder):
     """Such rows counted, and again when --outcomes had their labels; ids of rows with labels were not looked at."""
     refocal("monitor", "said1.csv", "--probabilities", "--ids", "id", "--period", "same")
@@ -162,7 +180,9 @@ def test_states_of_other_calibrators_are_not_merged(refocal, days, folder):
     said = f"calibrated.json: --merge must be a monitor of rows without a calibrator, as this one. {got}"
     assert (code, said in " ".join(err.split())) == (1, True), err
     code, _, err = refocal("monitor", "--merge", "raw.json", "--merge", "calibrated.json", "--state", "all.json")
-    assert (code, said in " ".join(err.split())) == (1, True), err
+    assert code == 1
+    assert "--merge must be a monitor of" in err  # either is the one that does not fit the other
+    assert "calibrator, as this one. Got one of" in " ".join(err.split())
     assert ((folder / "raw.json").read_bytes(), (folder / "all.json").exists()) == (before, False)
     refocal("monitor", "day4.csv", *reading, "--calibrator", "c.json", "--state", "also.json")
     assert refocal("monitor", "--merge", "also.json", "--merge", "calibrated.json", "--state", "all.json")[0] == 0
@@ -188,6 +208,44 @@ def test_it_is_said_how_labels_that_come_later_are_read(refocal, folder, labels,
     assert f"2 labels matched with predictions. Read classes: no, yes; labels: label, {by}." in out
 
 
+@pytest.mark.parametrize("n_days", [30, 80])  # the first 20 of 80 periods are closed
+def test_a_merged_state_does_not_depend_on_the_order_of_merging(refocal, folder, n_days):
+    """What the first states said was the alarm of all, and the tests of closed periods had shares by their order."""
+    shifts = {"north": 0.05, "south": 0.1, "west": 0.02}
+    for place, (name, shift) in enumerate(shifts.items()):
+        part = CalibrationMonitor()
+        rng = np.random.default_rng(place)
+        for day in range(n_days):
+            p = rng.beta(2, 3, 200)
+            part.update(p, rng.random(200) < p + (shift if day >= n_days - 25 else 0.0), period=f"day{day}")
+        part.save(folder / f"{name}.json")
+    found = []
+    for order in permutations(shifts):
+        merge = [each for name in order for each in ("--merge", f"{name}.json")]
+        assert refocal("monitor", *merge, "--state", f"{'-'.join(order)}.json")[0] == 0
+        found.append(CalibrationMonitor.load(f"{'-'.join(order)}.json"))
+    assert len({str(each.alarms) for each in found}) == 1
+    assert len({each.e_value for each in found}) == 1
+    own = [alarm.period for alarm in found[0].alarms if not alarm.monitor]
+    if n_days == 30:  # the alarm is that of the rows of all, period by period
+        assert own == [next(day for day, e_value in found[0].evidence() if e_value >= 20.0)]
+    else:
+        assert own == ["day79"]
+
+
+def test_groups_of_states_are_merged_in_any_order(refocal, folder):
+    """A state with more groups before one with fewer was refused, and read in the other order."""
+    rows = pd.DataFrame({"p": [0.2, 0.7], "label": [0, 1], "region": ["north", "south"]})
+    rows.to_csv(folder / "rows.csv", index=False)
+    reading = ("rows.csv", "--probability-column", "p")
+    refocal("monitor", *reading, "--groups", "region", "--state", "grouped.json")
+    refocal("monitor", *reading, "--state", "plain.json")
+    for order in (("grouped", "plain"), ("plain", "grouped")):
+        merge = [each for name in order for each in ("--merge", f"{name}.json")]
+        assert refocal("monitor", *merge, "--state", f"{order[0]}-first.json")[0] == 0
+        assert CalibrationMonitor.load(f"{order[0]}-first.json").group_columns == ("region",)
+
+
 def test_a_state_is_merged_once(refocal, days):
     for i, day in enumerate(days):
         refocal("monitor", f"{day}.csv", "--probability-column", "p", "--state", f"part{i % 2}.json")
@@ -196,7 +254,7 @@ def test_a_state_is_merged_once(refocal, days):
     before = CalibrationMonitor.load("all.json").to_dict()
     code, _, err = refocal(*merge)
     assert code == 1
-    assert "part0.json: --merge must be a monitor whose rows are not in this one. Got one that was merged when" in err
+    assert ".json: --merge must be a monitor whose rows are not in this one. Got one that was merged when" in err
     assert "merge all states into a new --state" in err
     code, _, err = refocal("monitor", "--merge", "all.json", "--state", "all.json")
     assert code == 1

@@ -95,6 +95,16 @@ def test_a_day_of_negative_labels_is_read_by_the_names_of_the_first(refocal, fol
     assert keep == pytest.approx([-np.log([0.8, 0.7]).mean(), -np.log([0.7, 0.9]).mean()])
 
 
+def test_the_page_is_called_by_the_calibrator_in_use(refocal, folder):
+    for day in range(1, 13):
+        two_classes(f"day{day}", 60, day).to_csv(f"day{day}.csv", index=False)
+    assert refocal("fit", "day1.csv", "-m", "logistic", "-o", "of-may.json")[0] == 0
+    days = [f"day{day}.csv" for day in range(2, 13)]
+    for options, title in (([], "past batches"), (["--calibrator", "of-may.json"], "of-may")):
+        assert refocal("monitor", *days, "--backtest", "-o", "page.html", *options)[0] == 0
+        assert f"<title>Calibration of {title}</title>" in (folder / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -402,6 +402,18 @@ def test_classes_of_detections_may_be_of_any_type_of_their_kind():
         assert repr(detections) == "Detections(2, 1 of true objects, 2 classes)"
 
 
+def test_classes_that_were_gathered_one_by_one_are_those_of_an_array():
+    """As a loop over the detections of each image appends them."""
+    numbers = np.array([7, 2, 7])
+    names = np.array(["cat", "dog", "cat"])
+    for classes in (numbers, numbers.astype(np.float32), names):
+        expected = Detections.of([0.9, 0.4, 0.2], [True, False, True], labels=classes).labels
+        items = list(classes)
+        for gathered in (items, tuple(items), np.array(items, dtype=object), [np.array(item) for item in items]):
+            detections = Detections.of([0.9, 0.4, 0.2], [True, False, True], labels=gathered)
+            assert detections.labels.tolist() == expected.tolist()
+
+
 def test_masked_classes_and_images_are_missing():
     masked = np.ma.array([1, 2], mask=[False, True])
     with pytest.raises(LabelError, match=r"'labels' of Detections\.of must be a number for each detection"):

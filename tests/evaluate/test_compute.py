@@ -616,3 +616,36 @@ def test_no_zero_is_said_of_rows_without_one_of_weight_0_and_of_logits(in_blocks
     for arrays, rows, kind in pairs:
         found = evaluate(blocks([arrays], input=kind) if in_blocks else rows, {})
         assert not any("probability of 0" in remark for remark in remarks(found))
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_equal_probabilities_of_different_rows_stay_equal(dtype, in_blocks):
+    """The votes of ten trees have ten confidences: rows of one share a bin and a rank, whatever their other classes."""
+    rng = np.random.default_rng(0)
+    n_rows, n_trees, n_bins = 600, 10, 15
+    shares = rng.dirichlet([0.5] * 3, n_rows)
+    votes = np.array([rng.multinomial(n_trees, share) for share in shares])
+    labels = np.array([rng.choice(3, p=share) for share in shares])
+    p = (votes / n_trees).astype(dtype)
+    if in_blocks:
+        test = blocks([(p[::2], labels[::2]), (p[1::2], labels[1::2])], input="probabilities")
+        found = evaluate(test, {}).before
+    else:
+        found = evaluate(Predictions.from_probabilities(p, labels), {}, n_resamples=2).before
+
+    top = votes.max(axis=1).tolist()
+    right = (votes.argmax(axis=1) == labels).tolist()
+    gaps = [0.0] * n_bins
+    risk = 0.0
+    for mine in top:
+        n_below = sum(other < mine for other in top)
+        of_same = [hit for other, hit in zip(top, right, strict=True) if other == mine]
+        gaps[n_bins * n_below // n_rows] += mine / n_trees - sum(of_same) / len(of_same)
+        as_sure = [hit for other, hit in zip(top, right, strict=True) if other >= mine]
+        risk += 1.0 - sum(as_sure) / len(as_sure)
+    assert found.measures["ece"].value == pytest.approx(sum(map(abs, gaps)) / n_rows, abs=1e-6)
+    assert found.measures["aurc"].value == pytest.approx(risk / n_rows, abs=1e-4)
+    decided = [sum(mine >= n_trees * threshold - 1e-6 for mine in top) / n_rows for threshold in (0.5, 0.6, 0.7)]
+    at = [found.decisions.threshold.index(threshold) for threshold in (0.5, 0.6, 0.7)]
+    assert [found.decisions.decided[i] for i in at] == pytest.approx(decided, abs=1e-9)

@@ -19,7 +19,7 @@ from refocal.evaluate.statements import (
     score_terms,
     statement_levels,
 )
-from refocal.evaluate.summary import group_verdict, remarks
+from refocal.evaluate.summary import ece_against_none, group_verdict, remarks
 from refocal.io import Predictions
 from refocal.metrics import PairedDifference
 
@@ -107,6 +107,33 @@ def test_the_p_value_of_the_recommendation_is_one_of_all_statements(p_value, sho
     said = recommendation(replace(found, methods=methods))
     assert said.endswith(f"{shown}).")
     assert ("significantly better than histogram" in said) == (p_value == 0.025)
+
+
+@pytest.mark.parametrize(("side", "p_value"), [(-1, 1e-6), (1, 1e-6), (-1, 0.5), (1, 0.5)])
+def test_a_sentence_on_the_ece_does_not_contradict_the_test_of_squared_errors(side, p_value):
+    """Methods were indistinguishable, with p < 0.001, where the one of higher ECE has lower squared errors."""
+    rng = np.random.default_rng(0)
+    found = compare(calibrated(rng, 400, 5, 3.0), calibrated(rng, 400, 5, 3.0), ["ts", "histogram"], n_resamples=10)
+    assert found.chosen == "ts"
+    other = found["histogram"]
+    assert other.measures["ece"].value > max(found["ts"].measures["ece"].value, 0.0)
+    tested = replace(other.against_chosen["squared_ece"], difference=side * 0.001, p_value=p_value)
+    # Without calibration its ECE is lower than with it, by as much as the squared errors say the opposite.
+    falls = replace(found["ts"].measures["ece"], value=found.before.measures["ece"].value - 0.01)
+    against_none = {**other.against_none, "squared_ece": tested}
+    changed = replace(other, against_chosen={**other.against_chosen, "squared_ece": tested}, against_none=against_none)
+    said = recommendation(replace(found, methods=[changed if each is other else each for each in found.methods]))
+    is_significant = p_value < 0.05
+    assert ("indistinguishable" in said) == (not is_significant)
+    assert ("significantly better than histogram" in said) == (is_significant and side > 0)
+    contradicts = (
+        "The squared calibration error of histogram is significantly lower, but not its ECE (histogram less ts: +"
+    )
+    assert (contradicts in said) == (is_significant and side < 0)
+    lower = replace(changed, measures={**changed.measures, "ece": falls})
+    cell = ece_against_none(replace(found, methods=[found.before, lower]), lower)
+    assert cell.startswith("−1.00 points")
+    assert ("but squared errors are significantly higher" in cell) == (is_significant and side > 0)
 
 
 def test_groups_that_are_not_off_are_none():

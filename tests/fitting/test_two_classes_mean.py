@@ -38,6 +38,24 @@ def test_blocks_of_large_weights_follow_laplaces_rule_too():
     assert curve(np.array([-1.5, 1.5])) == pytest.approx([-np.log(2e20), np.log(2e20)], rel=1e-12)
 
 
+@pytest.mark.parametrize("weight", [0.1, 1.0 / 3.0, 7.0])
+def test_blocks_of_one_share_are_one_whatever_rounding_makes_of_it(weight):
+    # Shares of 1/3, in blocks that no regression has to pool: three rows, six, and six of which four are ties.
+    x = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 10.0, 10.0, 10.0, 11.0])
+    is_class = np.zeros(15, dtype=bool)
+    is_class[[0, 3, 6, 9, 12]] = True
+    curve = fit_isotonic(x, is_class, np.full(15, weight))
+    assert curve(x) == pytest.approx(np.full(15, logit((5.0 * weight + 1.0) / (15.0 * weight + 2.0))), abs=1e-12)
+
+
+def test_equal_weights_are_none():
+    for seed in range(20):
+        x, is_class = sample(200, seed=seed)
+        alone = AutoCalibration(input="log-odds").fit(x, is_class)
+        weighted = AutoCalibration(input="log-odds").fit(x, is_class, sample_weight=np.full(200, 0.3))
+        np.testing.assert_allclose(weighted.predict_proba(x), alone.predict_proba(x), atol=1e-7, err_msg=str(seed))
+
+
 def test_masks_do_not_make_other_scores_of_isotonic_regression_equal():
     x, is_class = sample(20_000)
     masked = np.append(x, np.full(6000, -1e8))

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
-from refocal import GroupCalibration, LogisticCalibration, TemperatureScaling, load
+from refocal import GroupCalibration, LogisticCalibration, PredictionSets, TemperatureScaling, load, metrics
 from refocal._clusters import as_clusters
 from refocal._groups import as_groups
 from refocal.calibrators.registry import make
@@ -380,6 +381,30 @@ def tokens(n_rows=900, n_classes=20, seed=0):
     logits = 2.0 * rng.normal(size=(n_rows, n_classes))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     return logits * np.where(domain == "code", 1.0, 2.0)[:, None], labels, domain
+
+
+def test_groups_may_have_the_shape_of_the_labels_of_tokens():
+    """Labels and weights had to be of the shape (N, L), and groups (N · L,)."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(30, 7, 3)), rng.integers(0, 3, (30, 7))
+    labels[rng.random(labels.shape) < 0.2] = -100
+    group = rng.integers(0, 2, (30, 7))
+    known = labels != -100
+    expected = GroupCalibration(method="ts").fit(logits[known], labels[known], groups=group[known])
+    for given in (group, {"group": group}, group.tolist(), torch.tensor(group), group.ravel()):
+        found = GroupCalibration(method="ts").fit(logits, labels, groups=given, ignore_index=-100)
+        assert_allclose(found.lines_["group"].slope, expected.lines_["group"].slope, rtol=1e-12)
+        p = expected.predict_proba(logits.reshape(-1, 3), groups=group.ravel()).reshape(logits.shape)
+        assert_allclose(found.predict_proba(logits, groups=given), p, rtol=1e-12)
+    sets = PredictionSets(conditional="group").fit(logits, labels, groups=group, ignore_index=-100)
+    flat = sets.predict_set(logits.reshape(-1, 3), groups=group.ravel())
+    assert np.array_equal(sets.predict_set(logits, groups=group).reshape(-1, 3), flat)
+    p = np.full((30, 7, 3), 1.0 / 3.0)
+    covered = metrics.set_coverage(labels, p > 0.0, groups=group, ignore_index=-100)
+    assert covered == metrics.set_coverage(labels, p > 0.0, groups=group.ravel(), ignore_index=-100)
+    for other in (group.T, group[:, 0]):
+        with pytest.raises(ShapeError, match=r"'groups' of GroupCalibration.fit must be of shape \(210,\)"):
+            GroupCalibration().fit(logits, labels, groups=other, ignore_index=-100)
 
 
 def test_each_domain_of_tokens_has_a_temperature():

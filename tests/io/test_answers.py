@@ -64,6 +64,14 @@ def test_tokens_of_the_same_text_add():
     np.testing.assert_allclose(np.exp(option_log_p([full], "ABCD")), [[0.8, 0.18, 0.01, 0.01]])
 
 
+def test_tokens_that_join_quotes_or_brackets_to_a_letter_are_its_option():
+    """Tokenizers have such tokens, and models write them in JSON and LaTeX."""
+    for before, after in ('""', "''", "“”", "‘’", "``", "()", "[]", "{}", "<>", ("**", "**")):
+        answer = {f"{before}A": math.log(0.4), f"B{after}": math.log(0.3), f" {before}C{after}.": math.log(0.2)}
+        p = np.exp(option_log_p([answer], "ABCD"))
+        np.testing.assert_allclose(p, [[0.4, 0.3, 0.2, 0.1]])  # what is left, 0.1, is less than the least token
+
+
 @pytest.mark.filterwarnings("error")
 def test_log_probabilities_of_next_to_nothing_stay_finite():
     rows = option_log_p([{"A": -0.1, "B": -9999.0, " B": -9999.0, "C": -3.0}], "ABCD")
@@ -202,6 +210,25 @@ def test_what_is_no_answer_is_refused():
 def test_stated_confidences_are_read(text, expected):
     (value,) = stated_confidence([text])
     assert value == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "rising",
+    [
+        ["extremely unlikely", "very unlikely", "unlikely", "likely", "very likely", "extremely likely"],
+        ["slightly confident", "somewhat confident", "confident", "very confident", "extremely confident"],
+        ["somewhat confident", "fairly confident", "confident"],
+        ["moderately confident", "confident", "highly confident"],
+        ["extremely low", "very low", "low", "medium", "high", "very high", "extremely high"],
+        # The scale of Tian et al. (2023), "Just Ask for Calibration", without "probably", which is as much as "likely".
+        ["almost no chance", "chances are slight", "unlikely", "probably not", "about even", "better than even",
+         "likely", "very good chance", "highly likely", "almost certain"],
+    ],
+    ids=lambda rising: rising[0],
+)  # fmt: skip
+def test_words_of_a_scale_rise(rising):
+    assert (np.diff(stated_confidence(rising)) > 0.0).all()
+    assert (np.diff(stated_confidence([f"Confidence: {words.title()}." for words in rising])) > 0.0).all()
 
 
 @pytest.mark.parametrize(

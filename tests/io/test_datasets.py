@@ -18,6 +18,7 @@ from refocal import (
     FocalTemperatureScaling,
     IsotonicCalibration,
     MatrixScaling,
+    PredictionSets,
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
@@ -530,3 +531,18 @@ def test_groups_beside_arrays_are_those_of_memory(groups, library, monkeypatch):
     expected = evaluate(Predictions.from_logits(logits, labels).with_groups(groups), {}).after.groups
     found = evaluate(rows_of(library(logits), library(labels), groups=groups), {}).after.groups
     assert {(row.column, row.name, row.n) for row in found} == {(row.column, row.name, row.n) for row in expected}
+
+
+@pytest.mark.parametrize("rows", [Predictions.from_logits([[0.1, 0.2]], [1], weight=[2.0]), [[0.1, 0.2]]])
+def test_rows_of_takes_arrays(rows):
+    """Predictions beside weights, and lists, were an AttributeError about their shape."""
+    with pytest.raises(DataError, match="The 'X' of rows_of must be an array, or a collection of Dask"):
+        rows_of(rows, [1], [0.5])
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "predict_log_proba", "predict", "predict_set"])
+def test_predictions_of_rows_in_blocks_are_refused_with_a_word_on_what_makes_them(method):
+    kind = PredictionSets() if method == "predict_set" else TemperatureScaling()
+    fitted = kind.fit(LOGITS[:500], LABELS[:500])
+    with pytest.raises(UnsupportedError, match=r"takes rows in memory; refocal\.io\.apply writes"):
+        getattr(fitted, method)(blocks([(LOGITS[:100], LABELS[:100])]))

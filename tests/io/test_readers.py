@@ -246,6 +246,17 @@ def test_a_score_beside_a_feature_is_not_taken_for_classes_that_labels_count(tmp
     assert read(tmp_path / "a.csv").class_names == ("cat", "dog", "emu")
 
 
+def test_groups_may_be_the_name_of_one_column(tmp_path):
+    """It is that column, not those that its letters name."""
+    table = pd.DataFrame({"p": [0.1, 0.2], "label": [0, 1], "ab": ["x", "y"], "a": [1, 2], "b": [3, 4]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    for clusters in (None, "b"):
+        rows = read(tmp_path / "a.csv", groups="ab", clusters=clusters)
+        assert {name: values.tolist() for name, values in rows.groups.items()} == {"ab": ["x", "y"]}
+    collect = Pass(lambda block: {name: [*names] for name, names in block.groups.items()}, lambda one, two: one)
+    assert open_rows(tmp_path / "a.csv", groups="ab").reduce(collect) == {"ab": ["x", "y"]}
+
+
 def test_times_of_a_time_zone_are_the_same_groups_in_every_format(tmp_path):
     days = pd.date_range("2026-03-28", periods=3, tz="Europe/Berlin")
     table = pd.DataFrame({"p": [0.1, 0.2, 0.3], "label": [0, 1, 0], "day": days})

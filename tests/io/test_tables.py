@@ -439,6 +439,27 @@ def test_files_of_text_that_are_none(tmp_path):
         open_rows(tmp_path / "b.csv")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".csv.gz"])
+def test_text_in_another_encoding_is_said(tmp_path, encoding, ending):
+    """The message was that of a codec, that labels were missing, or that a row was no JSON object."""
+    text = "cat,dog,label\n0.3,0.2,cat\n" if "csv" in ending else "cat\tdog\tlabel\n0.3\t0.2\tcat\n"
+    content = (json.dumps({"cat": 0.3, "dog": 0.2, "label": "cat"}) if ending == ".jsonl" else text).encode(encoding)
+    (tmp_path / f"a{ending}").write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
+    with pytest.raises(FormatError, match=r"a\.\S+: cannot be read as \S+: it is no text in UTF-8\. Save it so"):
+        open_rows(tmp_path / f"a{ending}")
+
+
+@pytest.mark.parametrize("first", ["sep=,", '"sep=,"', "SEP=;", "sep=\t"])
+def test_the_first_line_of_excel_is_said(tmp_path, first):
+    """Its parts were taken for the names of the columns."""
+    (tmp_path / "a.csv").write_text(f"{first}\ncat,dog,label\n0.3,0.2,cat\n")
+    with pytest.raises(
+        FormatError, match=r"a\.csv: begins with the line 'sep=' of Excel, not with names; leave it out"
+    ):
+        open_rows(tmp_path / "a.csv")
+
+
 def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "rows.csv")

@@ -195,6 +195,18 @@ def test_scores_are_probmetrics(multiclass):
     assert 1 - accuracy(y, p) == pytest.approx(float(theirs["class-error"]), abs=1e-7)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_pools_of_corp_are_the_same_with_equal_weights(seed):
+    rng = np.random.default_rng(seed)
+    p = rng.random(200).round(2)
+    y = rng.random(200) < p
+    alone = corp_reliability(y, p)
+    weighted = corp_reliability(y, p, sample_weight=np.full(200, 0.3))
+    assert weighted.count == alone.count
+    # Strictly rising: a difference of shares of at most 200 rows is above 1 / 200².
+    assert min(np.diff(alone.accuracy)) > 1.0 / 200.0**2 - 1e-9
+
+
 def test_corp_is_scikit_learns_isotonic_regression(binary):
     y, p = binary
     if len(p) == 1:

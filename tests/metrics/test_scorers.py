@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from refocal import CalibratedClassifier, TemperatureScaling, metrics
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
+from refocal.io import Predictions
 from refocal.metrics import METRICS, Metric, scorer
 
 FOLDS = StratifiedKFold(3)
@@ -118,3 +119,14 @@ def test_what_is_no_metric_is_refused():
         scorer("ece", lower_is_better=True)
     with pytest.raises(ParameterError, match=r"'metric' of scorer .* Got 3 instead"):
         scorer(3)
+
+
+def test_predictions_keep_their_own_labels_and_weights():
+    """A scorer took the labels and weights beside them, and said nothing of those of the rows."""
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(60, 3)), rng.integers(3, size=60)
+    rows = Predictions.from_logits(logits, labels, weight=rng.random(60))
+    calibrator = TemperatureScaling().fit(rows)
+    for weight in (None, rng.random(60)):
+        with pytest.raises(DataError, match=r"The 'X' of scorer must be an array or a data frame .*Got Predictions"):
+            scorer("brier_score")(calibrator, rows, labels, sample_weight=weight)

@@ -262,6 +262,9 @@ def test_few_labels_do_not_say_that_estimates_without_labels_could_be_trusted():
         ((0.011, 0.012), (0.01, 0.02), f"{unknown} 2.30 points of accuracy or 0.0300 of log-loss"),
         ((0.001, 0.010), (-0.02, 0.05), f"{unknown} 1.10 points of accuracy or 0.0700 of log-loss"),
         ((-0.03, 0.02), (0.01, 0.02), "Estimates without labels could not be trusted"),
+        # Of many periods a tenth of a point is significant, but no reason not to trust them.
+        ((0.001, 0.0005), (0.0001, 0.001), "Estimates without labels could be trusted"),
+        ((0.015, 0.010), (0.0001, 0.001), "Estimates without labels could not be trusted"),
         ((0.001, 0.1), (-0.03, 0.02), "Estimates without labels could not be trusted"),
     ):
         assert Trust(9, *accuracy, *log_loss).sentence.startswith(f"{said}: over 9 periods")

@@ -63,6 +63,31 @@ def test_pixels_and_tokens_become_rows_and_ignored_ones_are_left_out():
     assert np.array_equal(found.labels, words[:, :5].reshape(-1))
 
 
+def test_the_attention_mask_of_token_ids_is_not_taken_for_labels():
+    """Batches (ids, mask, labels) counted the mask as labels of classes 0 and 1."""
+    torch.manual_seed(0)
+    ids, labels = torch.randint(9, (2, 7)), torch.randint(5, (2, 7))
+    mask = torch.ones(2, 7, dtype=torch.int64)
+    mask[1, 5:] = 0
+    labels[1, 5:] = -100
+    model = nn.Embedding(9, 5)  # its rows are the logits
+    wanted = "label_key.*place of the labels.*Got batches of 3 entries, the second of zeros and ones"
+    for kind in (mask, mask.bool(), mask.float()):
+        with pytest.raises(ParameterError, match=wanted):
+            collect_logits(model, [(ids, kind, labels)])
+    in_second = collect_logits(model, [(ids, labels, mask)])
+    in_third = collect_logits(model, [(ids, mask, labels)], label_key=2)
+    for found in (in_second, in_third):
+        assert np.array_equal(found.labels, labels[labels != -100])
+        torch.testing.assert_close(found.logits, model(ids)[labels != -100].detach())
+    # Zeros and ones are labels where they are said to be, or where there is nothing else.
+    assert np.array_equal(collect_logits(model, [(ids, mask, labels)], label_key=1).labels, mask.ravel())
+    assert np.array_equal(collect_logits(model, [(ids, mask)]).labels, mask.ravel())
+    for place in (0, 3, -1):
+        with pytest.raises(ParameterError, match=r"label_key.*from 1 to 2"):
+            collect_logits(model, [(ids, mask, labels)], label_key=place)
+
+
 def masks(n, size=(6, 5), n_classes=3, seed=0):
     """Images, and masks of which every seventh pixel has no label."""
     generator = torch.Generator().manual_seed(seed)

@@ -284,6 +284,14 @@ def test_labels_out_of_range_are_named(name, sample):
             ALL[name]()(sample[0], labels)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_mark_of_rows_without_a_label_is_a_number(name):
+    """A text was an error of torch about `where`, with the first batch."""
+    for bad in ("unlabelled", [-100], True):
+        with pytest.raises(ParameterError, match=r"The 'ignore_index' of \w+ must be a finite number"):
+            ALL[name](ignore_index=bad)
+
+
 def test_labels_are_not_read_where_that_would_wait_for_a_device():
     """The meta device stands for any that is not the CPU: reading a value there is an error."""
     logits, labels = torch.randn(4, 5, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta")

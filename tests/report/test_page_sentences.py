@@ -14,6 +14,7 @@ from refocal import FocalTemperatureScaling, GroupCalibration, PredictionSets, T
 from refocal.evaluate import MapFacts, compare, evaluate
 from refocal.io import Predictions
 from refocal.report import render
+from refocal.shift import update
 
 KINDS = ("none", "numbers", "shared", "each class", "unknown")
 CHANGES = {"same": (0.9, 0.9), "rises": (0.9, 0.92), "falls": (0.9, 0.88)}
@@ -125,6 +126,84 @@ def test_the_page_says_what_the_calibrator_is(winners, name, of_two, of_more):
     for n_classes, sentence in ((2, of_two), (4, of_more)):
         section = text_of(render(winners[name, n_classes]).partition('<section id="use"')[2])
         assert sentence in section
+
+
+def in_detail(calibrator, n_classes=3):
+    """The page of an evaluation that shows one calibrator, unescaped."""
+    rows = rows_of(n_classes)
+    return unescape(render(evaluate(rows, {"mine": calibrator(rows)}, chosen="mine", n_resamples=2)))
+
+
+def rows_of(n_classes):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, n_classes))
+    rows = Predictions.from_logits(2.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    return rows.with_groups({"site": np.resize(["a", "b"], len(rows))})
+
+
+WITH_OFFSETS = {
+    "adapted": lambda rows: TemperatureScaling().fit(rows).adapt(shares=[0.6, 0.3, 0.1])[0],
+    "updated": lambda rows: update(TemperatureScaling().fit(rows), rows),
+    "class weights": lambda rows: FocalTemperatureScaling(class_weight=[1.0, 4.0, 2.0]).fit(rows),
+    "fitted weights": lambda rows: TemperatureScaling(class_weight="fit").fit(rows),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_OFFSETS)
+def test_an_offset_of_each_class_does_not_treat_classes_alike(kind):
+    said = text_of(in_detail(WITH_OFFSETS[kind]))
+    assert "some of them for each class" in said
+    assert "The calibrator has numbers for each class" in said
+    assert "alike" not in said
+
+
+@pytest.mark.parametrize("kind", ["adapted", "updated"])
+def test_no_command_is_said_to_fit_what_an_adaptation_or_update_made(kind):
+    said = in_detail(WITH_OFFSETS[kind])
+    assert "refocal fit" not in said
+    assert "refocal apply calibrator.json logits.npz" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "numbers"),
+    [({}, "the model's own"), ({"base": "ts"}, "1 number"), ({"conditional": "group"}, "the model's own")],
+)
+def test_the_page_of_prediction_sets_says_how_to_predict_them(settings, numbers):
+    said = in_detail(PredictionSets(**settings).fit)
+    assert f"predict_set(logits{', groups=groups' if 'conditional' in settings else ''})" in said
+    assert "The calibrator makes sets of classes" in text_of(said)
+    assert numbers in text_of(said)
+    assert "0 numbers" not in said
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_numbers_alone_say_which_logits_they_are_for(n_classes):
+    """Of two classes a row may be one number, which `predict_proba` takes and a softmax does not."""
+    page = in_detail(TemperatureScaling().fit, n_classes)
+    snippets = re.findall(r"<pre[^>]*>(.*?)</pre>", page, flags=re.S)
+    numbers = [re.sub(r"<[^>]+>", "", each) for each in snippets if "focal_temperature" in each]
+    assert len(numbers) == 2
+    for snippet in numbers:
+        assert ("one number z" in snippet) == (n_classes == 2)
+
+
+def test_the_numbers_alone_are_the_calibrator_on_columns_made_of_one_number():
+    """What the page says to do with one number a row gives the probabilities of the calibrator."""
+    rng = np.random.default_rng(0)
+    z = 2.0 * rng.normal(size=400)
+    labels = (rng.random(400) < 1.0 / (1.0 + np.exp(-z / 2.0))).astype(int)
+    fitted = TemperatureScaling().fit(z, labels)
+    found = evaluate(Predictions.from_logits(z, labels), {"ts": fitted}, chosen="ts", n_resamples=2)
+    snippet = next(
+        re.sub(r"<[^>]+>", "", each)
+        for each in re.findall(r"<pre[^>]*>(.*?)</pre>", unescape(render(found)), flags=re.S)
+        if "np.exp(focal_temperature" in each
+    )
+    columns = re.search(r"np\.stack\(.*\)", snippet)
+    names = {"np": np, "z": z}
+    names["logits"] = eval(columns.group(), names)  # noqa: S307 - what the page says
+    exec(snippet, names)  # noqa: S102
+    np.testing.assert_allclose(names["probabilities"], fitted.predict_proba(z), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

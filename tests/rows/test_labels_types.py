@@ -227,6 +227,17 @@ def test_bytes_are_read_as_text_in_every_form(names, form):
     assert metrics.accuracy(labels, p, classes=["cat", "dog", "emu"]) == np.mean(p.argmax(axis=1) == column)
 
 
+def test_text_of_any_length_in_numpy_is_saved_as_text(tmp_path):
+    logits, column = draw_logits(120, 3, seed=0)
+    text = np.array(["cat", "dog", "emu"])[column]
+    fitted = TemperatureScaling().fit(logits, text.astype(np.dtypes.StringDType()))
+    fitted.save(tmp_path / "c.json")
+    wanted = TemperatureScaling().fit(logits, text)
+    for calibrator in (fitted, load(tmp_path / "c.json")):
+        assert calibrator.classes_.dtype == wanted.classes_.dtype
+        np.testing.assert_array_equal(calibrator.predict(logits), wanted.predict(logits))
+
+
 def test_bytes_that_are_no_text_are_refused_in_objects_too():
     with pytest.raises(LabelError, match=r"'y' of .* text in UTF-8"):
         TemperatureScaling().fit(np.eye(2), np.array([b"\xff", b"a"], dtype=object))
@@ -244,3 +255,26 @@ def test_text_that_ends_in_nul_is_refused():
     ):
         with pytest.raises(LabelError, match=r"text that does not end in NUL.* Got 'a\\x00'"):
             refused()
+
+
+@pytest.mark.parametrize("columns", [np.datetime64, pd.Timestamp, str])
+def test_days_are_labels_however_they_and_the_columns_are_stored(columns):
+    """Days were no names of columns called by midnights, and the labels of pandas were integers of nanoseconds."""
+    logits, column = draw_logits(60, 3, seed=0)
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], dtype="M8[D]")
+    table = pd.DataFrame(logits, columns=[columns(day) for day in days])
+    labels = days[column]
+    stored = [
+        labels,
+        labels.astype("M8[s]"),
+        pd.Series(labels.astype("M8[ns]")),
+        pd.DatetimeIndex(labels).tolist(),
+        labels.tolist(),
+        labels.astype(str),
+        pl.Series(labels),
+    ]
+    for each in stored:
+        assert np.array_equal(Predictions.from_logits(table, each).labels, column)
+    plain = TemperatureScaling().fit(logits, stored[2])
+    assert np.array_equal(plain.classes_, days)
+    assert np.array_equal(plain.predict(logits), days[logits.argmax(axis=1)])

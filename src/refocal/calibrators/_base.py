@@ -479,6 +479,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         A data frame must have the columns of the fit in their order, as in scikit-learn.
         """
+        if isinstance(X, Dataset):
+            raise UnsupportedError(f"{function} takes rows in memory; refocal.io.apply writes those of files.")
         if not isinstance(X, Predictions):
             self._check_names(X, function)
             return X

@@ -10,8 +10,9 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Indices, Vector
 from refocal.calibrators import settings as setting
-from refocal.calibrators.one_vs_rest import TIE, ClassBins, ClassRows, Pooled, starts_of_ties
+from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Pooled, starts_of_ties
 from refocal.maps.curves import Curve
+from refocal.metrics.bins import isotonic_pools
 
 
 def bins(edges: Vector, value: Vector, within: str) -> Curve:
@@ -179,10 +180,7 @@ class IsotonicCalibration(Pooled):
             total[-1] += self.smoothing * (1.0 - share)
         # Points without weight, which exist only where a class has no rows, do not matter.
         total = np.maximum(total, 1e-300)
-        regression = isotonic_regression(hits / total, weights=total)
-        # Pools of equal shares are one, also where rounding keeps them apart.
-        first = regression.blocks[:-1]
-        first = first[np.append(True, np.diff(regression.x[first]) > TIE * regression.x[first[1:]])]
+        first = isotonic_pools(hits / total, total)
         last = np.append(first[1:], len(ties)) - 1
         score = np.stack([rows.score[ties[first]], rows.score[ends[last]]], axis=1)
         if self.within == "constant":

@@ -155,6 +155,8 @@ class PredictionSets(Calibrator):
         p = np.exp(to_numpy(log_p).astype(np.float64))
         if isinstance(X, Predictions) and groups is None:
             groups = X.groups or None
+        if groups is not None and self.needs_groups:
+            groups = as_groups(groups, p.shape[:-1], f"{type(self).__name__}.predict_set")
         return in_library_of(log_p, self.sets_of(p.reshape(-1, p.shape[-1]), groups, seed).reshape(p.shape))
 
     def sets_of(self, p: Matrix, groups: Any, seed: int | None) -> Flags:
@@ -499,7 +501,8 @@ def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pi
         return _steps(np.zeros(1), np.zeros(2)), _steps(np.zeros(1), np.zeros(2))
     starts = starts_of_ties(score)
     ends = np.append(starts[1:], len(score)) - 1
-    reach = SAME_SCORE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
+    size = float(np.abs(score).mean()) or 1.0  # scores that are all 0 have no size of their own
+    reach = SAME_SCORE * (min(1.0, size) + np.abs(score))
     between = 0.5 * (score[starts[1:]] - score[ends[:-1]])
     below = np.minimum(reach[starts], [np.inf, *between])
     above = np.minimum(reach[ends], [*between, np.inf])

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Indices, Vector, to_numpy
+from refocal._arrays import Array, Indices, Vector, to_numpy
 from refocal.calibrators import settings as setting
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import probabilities_of
 from refocal.engine.cache import CacheKey, NamedKey
 from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, Step, number_field
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics.intervals import effective_rows
 from refocal.metrics.logistic_regression import fit_logistic
@@ -48,6 +49,34 @@ class HasFocalPoint:
     temperature_ = setting.fitted(Temperature, "temperature", float, "T, after the scaling if any; 1 without it.", 1.0)
 
 
+@dataclass(frozen=True)
+class ZerosOfModel(Step, keeps_order=True):
+    """Probabilities that a fit has raised to its floor, as the model had them: 0, up to the machine epsilon.
+
+    The floor is half the smallest other probability, which may be 1/2: rows of it would not be those of the model.
+    """
+
+    floor: float = number_field()
+
+    def are_zeros(self, scores: Array) -> Array:
+        """Which log-probabilities are at the floor, up to rounding: all others are at least log 2 above."""
+        return scores < self.floor + 0.5 * math.log(2.0)
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """Log-probabilities, those of zeros as `model_log_probabilities` has them."""
+        return xp.where(self.are_zeros(scores), math.log(float(xp.finfo(scores.dtype).eps)), scores)
+
+
+def _uncalibrated(dataset: Dataset) -> Chain:
+    """What is measured as the model before a fit."""
+    if dataset.floor is None or dataset.floor < math.log(dataset.precision):
+        return Chain()
+    step = ZerosOfModel(dataset.floor)
+    if isinstance(dataset, Block) and not bool(step.are_zeros(dataset.logits).any()):  # the engine is faster
+        return Chain()
+    return Chain((step,))
+
+
 def _measures(dataset: Dataset, chains: list[Chain]) -> list[list[float]]:
     """The `MEASURED` of each chain."""
     values: list[list[float]] = measure_chains(dataset, tuple(chains), rough=True).T.tolist()
@@ -61,7 +90,7 @@ def report_of(fitted: Fitted, dataset: Dataset) -> dict[str, Any]:
     # What is not known is measured in one pass.
     chains = []
     if before is None:
-        chains.append(Chain())
+        chains.append(_uncalibrated(dataset))
     if after is None:
         chains.append(fitted.chain)
     measured = [dict(zip(MEASURED, values, strict=True)) for values in _measures(dataset, chains)]

@@ -150,7 +150,7 @@ class GroupCalibration(Calibrator):
         logits = self._logits(X, name)
         xp = namespace(logits)
         rows = xp.reshape(logits, (-1, logits.shape[-1]))
-        columns = as_groups(groups, int(rows.shape[0]), name)
+        columns = as_groups(groups, tuple(logits.shape[:-1]), name)
         if groups is None or columns:
             self.warn_of_unused(columns, name)
         return xp.reshape(self.log_proba_in_groups(rows, columns), logits.shape)

@@ -237,9 +237,15 @@ def _opened(
 
     made = refocal.monitor.CalibrationMonitor
     watched = made.load(state) if state.is_file() else made(**new.settings())
+    others: list[tuple[Path, refocal.monitor.CalibrationMonitor]] = []
     for file in merge:
         with about(file):
-            watched.merge(made.load(file))
+            others.append((file, made.load(file)))
+    # The result must not depend on the order of the options: the mean of tests of closed periods would.
+    others.sort(key=lambda file_and_monitor: _rank_of_merge(file_and_monitor[1]))
+    for place, (file, other) in enumerate(others, start=1):
+        with about(file):
+            watched.merge(other, raise_alarm=place == len(others))
     names = watched.class_names or ()
     known = names[1] if len(names) == 2 else watched.positive_label
     if positive is not None and known is not None and number_keys([positive]) != number_keys([known]):
@@ -247,6 +253,11 @@ def _opened(
     if positive is not None and not names:
         watched.positive_label = positive
     return watched
+
+
+def _rank_of_merge(other: refocal.monitor.CalibrationMonitor) -> tuple[int, int, float, str]:
+    """What monitors to merge are sorted by: groups, since a later one may have more; rows; evidence; the id."""
+    return len(other.group_columns or ()), sum(period.n for period in other.history()), other.e_value, other.id
 
 
 def _check_same_options(watched: refocal.monitor.CalibrationMonitor, batch: BatchOptions, state: Path) -> None:
@@ -338,7 +349,8 @@ def _backtest(
     batches.sort(key=lambda period_and_rows: in_order(period_and_rows[0]))
     comparison = refocal.monitor.backtest(batches, calibrator=fitted, delay=past.delay or 0)
     if output is not None:
-        refocal.report.page.write_backtest_page(comparison, output)
+        title = "past batches" if batch.calibrator is None else batch.calibrator.stem
+        refocal.report.page.write_backtest_page(comparison, output, title=title)
     if past.recalibrated is not None and fitted is not None:
         comparison.calibrator(fitted).save(past.recalibrated)
     result(comparison.to_dict())
@@ -370,7 +382,8 @@ def _add(
     counted: Counter[str],
 ) -> str:
     """Add a batch; says what became of it. `counted` has the labelled rows of this command, by period."""
-    ids = batch.ids
+    # Predictions that wait may come again with labels, where --outcomes has theirs by its usual column of ids.
+    ids = batch.ids or ("id" if watched.n_waiting else None)
     period = batch.period or refocal.io.files.stem_of(file)
     groups = reading.get("groups", [])
     of_monitor = batch.groups or []
@@ -380,19 +393,20 @@ def _add(
         of_ids = [ids]
     wanted = reading | {"groups": [*of_rows, *of_ids], "clusters": batch.cluster}
     raw, reader = options.read_unchecked(file, wanted, fitted)
-    names = raw.groups.get(str(ids))
+    names = raw.groups.get(str(ids)) if batch.ids is not None or raw.labels is not None else None
     # Ids are no groups, of which there may be a few thousand only.
     raw = raw._replace(groups={name: column for name, column in raw.groups.items() if name not in of_ids})
     if len(raw.values) == 0:
         return f"{file}: no rows; ignored."
     if raw.labels is None and names is None:
-        why = "" if ids is None else f" and no column {ids!r}"
+        why = "" if batch.ids is None else f" and no column {ids!r}"
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     known = watched.class_names
     with about(file):
         if raw.labels is not None and names is not None:
-            refocal.monitor.monitor.check_ids(watched, names, len(names), "refocal monitor")
+            of_rows_again = names if batch.ids is not None else {*names} - {""}
+            refocal.monitor.monitor.check_ids(watched, of_rows_again, len(of_rows_again), "refocal monitor")
         if fitted is None:
             reader = reader.of_classes(known)
         rows = options.checked(raw, reader, fitted).in_order_of(known)

@@ -140,7 +140,8 @@ def read_classes(values: Any, argument: str, function: str) -> NDArray[Any]:
     column = np.array(values, dtype=object) if isinstance(values, (list, tuple)) else as_column(values)
     if column.ndim != 1:
         return column  # an error of its shape
-    classes = column.tolist()
+    # Classes that a loop gathered are NumPy's numbers or arrays of one number, in a list.
+    classes = [label.item() if hasattr(label, "item") else label for label in column.tolist()]
     is_text = bool(classes) and isinstance(classes[0], str)
     for label in classes:
         is_number = isinstance(label, (int, float)) and label == label  # NaN is a missing class

@@ -16,7 +16,7 @@ from refocal.evaluate import _details as details
 from refocal.evaluate._block_sums import Counts, MethodCounts, Sums, TermSums, cluster_factors, mean_metrics
 from refocal.evaluate._cluster_sums import ClusterSums, merged
 from refocal.evaluate._details import N_BINS
-from refocal.evaluate.predicted import Methods, Predicted, ZerosAtLabels, log_proba_of_logits
+from refocal.evaluate.predicted import Methods, Predicted, ZerosAtLabels, log_proba_of_logits, log_proba_of_model
 from refocal.evaluate.statements import score_terms
 from refocal.metrics import CalibrationHistogram
 from refocal.metrics.histogram_cells import finest_bits
@@ -60,13 +60,13 @@ class Predictor:
         for some in row_blocks(block.n_rows, max(block.n_classes, fewest_columns), entries=entries):
             part = block.take(some)
             logits = as_floating(part.logits, "logits", "evaluate")[0]
-            model_logits = logits
-            if self.of_probabilities:
-                model_logits = np.maximum(logits, np.log(np.finfo(logits.dtype).eps))
             predicted = []
             for calibrator in self.methods.values():
-                scores = model_logits if calibrator is None else logits
-                predicted.append(Predicted.by(log_proba_of_logits(calibrator, scores, part.groups), part))
+                if calibrator is None and self.of_probabilities:
+                    log_p = log_proba_of_model(np.maximum(logits, np.log(np.finfo(logits.dtype).eps)))
+                else:
+                    log_p = log_proba_of_logits(calibrator, logits, part.groups)
+                predicted.append(Predicted.by(log_p, part))
             yield part, predicted
 
 

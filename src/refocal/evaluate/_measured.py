@@ -16,7 +16,7 @@ from refocal.evaluate._results import Result
 from refocal.evaluate.evaluation import MapFacts, Measured
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
-from refocal.maps.steps import Affine, Floor, Focal, Temperature
+from refocal.maps.steps import Affine, Floor, Focal, Offset, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics.two_classes import BiasSummary
 
@@ -79,7 +79,7 @@ def measured(
 def _map_facts(chain: Chain) -> MapFacts:
     """What a fitted map consists of."""
     step_types = {type(step) for step in chain.walk()}
-    if step_types & {Affine, LabelLines, OneVsRest}:
+    if step_types & {Affine, LabelLines, Offset, OneVsRest}:
         kind = "each class"
     elif step_types <= {Chain, Floor, Focal, Temperature}:
         kind = "numbers"

@@ -88,6 +88,8 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | InOrder | None)
     Predictions have been checked when they were made, and are not checked again.
     """
     predictions = predictions.in_columns()
+    if calibrator is None and predictions.input == "probabilities":
+        return log_proba_of_model(model_log_probabilities(predictions.values))
     takes_probabilities = calibrator is not None and calibrator.input == "probabilities"
     if predictions.input == "probabilities":  # each calibrator of probabilities has a floor of its own for zeros
         to_logs = partial(as_logits, kind="probabilities") if takes_probabilities else model_log_probabilities
@@ -113,3 +115,21 @@ def log_proba_of_logits(calibrator: Calibrator | InOrder | None, logits: Array, 
     else:
         log_p = calibrator.log_proba_in_groups(logits, groups)
     return np.asarray(to_numpy(log_p))
+
+
+def log_proba_of_model(log_p: Array) -> NDArray[Any]:
+    """Log-probabilities of the model as it is, from the logarithms of its checked probabilities.
+
+    Each row is divided by its sum unless that is 1 but for rounding. There it would move equal probabilities of
+    different rows apart by their last digit, and rows of equal confidence share a bin and a rank.
+
+    >>> log_p = np.log([[0.6, 0.3, 0.1], [0.6, 0.2, 0.2]])
+    >>> np.array_equal(log_proba_of_model(log_p), log_p)
+    True
+    """
+    given = np.asarray(to_numpy(log_p))
+    divided = log_proba_of_logits(None, log_p, {})
+    # Every probability is rounded, and a zero counts as a machine epsilon.
+    rounding = 4.0 * given.shape[1] * float(np.finfo(given.dtype).eps)
+    log_sums = (given.max(axis=1) - divided.max(axis=1))[:, None]
+    return np.where(np.abs(log_sums) <= rounding, given, divided)

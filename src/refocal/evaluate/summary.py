@@ -256,8 +256,15 @@ def _against_second(evaluation: Evaluation) -> str:
     tested = _test_of_rank(evaluation, second)
     # The second is the best of all others: a test of each of them at once.
     p_value = min(1.0, len(others) * tested.p_value)
-    is_significant = p_value <= 1.0 - evaluation.level_of_methods and side_of(tested) * gap > 0.0
-    if not is_significant:
+    side = side_of(tested)
+    is_significant = p_value <= 1.0 - evaluation.level_of_methods and side != 0
+    agrees = side * gap > 0.0  # an ECE is tested by squared errors, which may say the opposite
+    if is_significant and not agrees and evaluation.positive is None:
+        comparison = "higher" if side > 0 else "lower"
+        words = (
+            f"The squared calibration error of {second.name} is significantly {comparison}, but not its {metric.label}"
+        )
+    elif not (is_significant and agrees):
         rows = "known labels" if RunNote.ROWS_OF_LABELS in evaluation.run else "rows"
         indistinguishable = f"it is statistically indistinguishable from {second.name}"
         words = f"By {metric.label} {indistinguishable} on these {evaluation.n_test:,} {rows}"
@@ -418,9 +425,13 @@ def ece_against_none(evaluation: Evaluation, method: Measured) -> str:
     """By how many points a method changes the ECE, with the p-value of all methods together where it is tested."""
     difference = method.measures["ece"].value - evaluation.before.measures["ece"].value
     text = f"{100 * difference:+.2f} points".replace("-", "−")
-    p_value = evaluation.tests_of(evaluation.methods).p_values.get((method.name, SQUARED_ECE))
+    tests = evaluation.tests_of(evaluation.methods)
+    p_value = tests.p_values.get((method.name, SQUARED_ECE))
     if p_value is None:
         return text
+    side = tests.side(method.name, SQUARED_ECE)
+    if side * difference < 0.0:
+        text = f"{text}, but squared errors are significantly {'higher' if side > 0 else 'lower'}"
     return f"{text}, {_p_text(evaluation, p_value)} among all methods"
 
 

@@ -34,7 +34,7 @@ from refocal.fitting.logistic import clip_masks, fit_line, fit_logistic, fit_shr
 from refocal.fitting.stacking import weights_of_probabilities
 from refocal.maps.curves import Curve
 from refocal.maps.row import softplus
-from refocal.metrics.bins import places_of_shares
+from refocal.metrics.bins import isotonic_pools, places_of_shares
 
 LogOddsCurve = Callable[[Vector], Vector]
 """From log-odds (N,) to log-odds (N,)."""
@@ -105,7 +105,7 @@ def fit_isotonic(x: Vector, is_class: Flags, weight: Vector) -> LogOddsCurve:
     starts = np.flatnonzero(np.diff(score, prepend=-np.inf) > same_score)
     total = np.add.reduceat(weight[order], starts)
     hits = np.add.reduceat((weight * is_class)[order], starts)
-    blocks = isotonic_regression(hits / total, weights=total).blocks[:-1]
+    blocks = isotonic_pools(hits / total, total)
     total_of_block = np.add.reduceat(total, blocks)
     hits_of_block = np.add.reduceat(hits, blocks)
     centre = np.add.reduceat(np.add.reduceat((weight * x)[order], starts), blocks) / total_of_block

@@ -18,8 +18,12 @@ from refocal.errors import DataError, InputWarning, ParameterError, warn
 # calibrator behind them needs their order alone. Longer phrases are looked for first.
 WORDS = {
     "almost no chance": 0.02,
+    "extremely unlikely": 0.02,
     "very unlikely": 0.05,
     "highly unlikely": 0.05,
+    "extremely low": 0.05,
+    "very low": 0.10,
+    "chances are slight": 0.10,
     "little chance": 0.10,
     "improbable": 0.10,
     "very doubtful": 0.10,
@@ -30,6 +34,7 @@ WORDS = {
     "not sure": 0.40,
     "unsure": 0.40,
     "uncertain": 0.40,
+    "slightly confident": 0.40,
     "low": 0.20,
     "about even": 0.50,
     "even chance": 0.50,
@@ -38,19 +43,27 @@ WORDS = {
     "moderate": 0.50,
     "possible": 0.50,
     "better than even": 0.60,
+    "somewhat confident": 0.60,
     "fairly likely": 0.65,
     "likely": 0.70,
     "probable": 0.70,
     "probably": 0.70,
+    "moderately confident": 0.70,
+    "fairly confident": 0.75,
     "good chance": 0.80,
+    "very good chance": 0.85,
     "high": 0.85,
     "confident": 0.85,
     "very likely": 0.90,
     "highly likely": 0.90,
     "very high": 0.95,
+    "extremely likely": 0.95,
     "very confident": 0.95,
+    "highly confident": 0.95,
     "almost certain": 0.95,
     "nearly certain": 0.95,
+    "extremely high": 0.98,
+    "extremely confident": 0.98,
     "certain": 0.99,
 }
 
@@ -62,10 +75,10 @@ NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?|\.\d+)"
 def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int = 0) -> Vector:
     """Log-probabilities of the options of multiple-choice questions (N, K), from the `top_logprobs` of an answer.
 
-    Tokens that differ from an option by spaces, brackets or a full stop alone, such as " A", "(A" and "A.", are that
-    option, and their probabilities add. What is known of an option outside the top k is a bound: it has at most the
-    probability of the least token given, and all such options together at most what the tokens leave. It gets that
-    bound, shared evenly. Pass the result to `multiple_choice(scores, labels)`.
+    Tokens that differ from an option by spaces, brackets, quotes, asterisks, a colon or a full stop alone, such as
+    " A", "(A" and "A.", are that option, and their probabilities add. What is known of an option outside the top k is
+    a bound: it has at most the probability of the least token given, and all such options together at most what the
+    tokens leave. It gets that bound, shared evenly. Pass the result to `multiple_choice(scores, labels)`.
 
     Parameters
     ----------
@@ -117,7 +130,7 @@ def option_log_p(answers: Iterable[Any], options: Sequence[str], *, token: int =
 
 def _key(text: str) -> str:
     """What a token has in common with others that mean the same option."""
-    stripped = text.strip(" \t\n()[].:*▁Ġ")
+    stripped = text.strip(" \t\n()[]{}<>\"'“”‘’`.:*▁Ġ")
     return stripped if len(stripped) == 1 else stripped.casefold()
 
 

@@ -180,6 +180,9 @@ def _rows(
     """Rows of arrays that are not in memory, read as the arguments of `rows_of` say."""
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
+    if not hasattr(X, "shape"):
+        expected = "an array, or a collection of Dask (fits take lists and Predictions as they are)"
+        raise DataError("X", "rows_of", expected=expected, got=f"a {type(X).__name__}")
     is_collection = hasattr(X, "to_dask_array")  # a DataFrame or a Series of Dask
     columns = tuple(X.columns) if is_collection and hasattr(X, "columns") else None
     if columns is not None and (isinstance(y, str) or hasattr(y, "to_dask_array")):

@@ -36,8 +36,17 @@ def refusing(file: str, problem: str) -> Iterator[None]:
     except (RefocalError, PermissionError):
         raise
     except Exception as error:  # each library has its own: SystemError, MemoryError, ArrowInvalid
+        if isinstance(error, UnicodeDecodeError) and ending_of(file) in SEPARATORS:
+            raise not_utf8(file) from error
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise FormatError(f"{file}: {problem}: {reason}") from error
+
+
+def not_utf8(file: str) -> FormatError:
+    """The error about text in another encoding, such as the UTF-16 of "Unicode text" of Excel."""
+    return FormatError(
+        f"{file}: cannot be read as {ending_of(file)}: it is no text in UTF-8. Save it so (CSV UTF-8 in Excel)."
+    )
 
 
 def check_expansion(expanded: int, stored: int) -> None:

@@ -323,10 +323,10 @@ def generated_log_p(scores: Sequence[Any], sequences: Any, *, pad_token_id: int 
 
     check_iterable(scores, "scores", "generated_log_p", "the scores of each step of generate")
     tokens = np.asarray(to_numpy(sequences))[:, -len(scores) :]
-    chosen = [
-        np.take_along_axis(np.asarray(to_numpy(log_softmax(to_numpy(step)))), tokens[:, [t]], axis=1)[:, 0]
-        for t, step in enumerate(scores)
-    ]
+    chosen = []
+    for t, step in enumerate(scores):
+        logits = as_floating(to_numpy(step), "scores", "generated_log_p")[0]  # half precision as single
+        chosen.append(np.take_along_axis(np.asarray(log_softmax(logits)), tokens[:, [t]], axis=1)[:, 0])
     table = np.stack(chosen, axis=1).astype(np.float64)
     is_end = np.zeros(tokens.shape, dtype=np.bool_) if pad_token_id is None else tokens == pad_token_id
     ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1), tokens.shape[1])

@@ -83,6 +83,8 @@ class Query:
         if self.values is not None and not isinstance(self.values, str):
             expected = "a text: a name, a pattern, or several with commas between them"
             raise ParameterError("values", self.function, expected=expected, got=repr(self.values))
+        if isinstance(self.groups, str):  # the name of one column
+            object.__setattr__(self, "groups", (self.groups,))
 
     def with_clusters(self, name: str | None) -> Query:
         """The query with a column of clusters, which is read like a column of groups."""

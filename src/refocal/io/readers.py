@@ -100,7 +100,7 @@ def read(
         Rows with this label, such as 255 or -100, are left out.
     renormalise : bool
         Divide rows of probabilities by their sums, where they were rounded.
-    groups : list of str
+    groups : str or list of str
         Names of the arrays or columns with groups that the rows belong to.
     clusters : str, optional
         Name of the array or column with the clusters of the rows, such as customers or days: rows of one cluster are

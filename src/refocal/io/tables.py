@@ -31,6 +31,7 @@ from refocal.io.files import (
     ending_of,
     files_of,
     is_large,
+    not_utf8,
     partitions_of,
 )
 from refocal.io.parts import LISTS, ColumnBatch, Table, most_frequent, number, objects, plain
@@ -100,6 +101,10 @@ class TextTable(Table):
         if names is None:  # not a single byte: a part without rows, as Hadoop writes them
             self.n_rows = 0
             return [], set()
+        if any("\0" in name for name in names):  # UTF-16, of which every other byte is zero
+            raise not_utf8(self.where)
+        if names and names[0].lower().startswith("sep="):
+            raise FormatError(f"{self.where}: begins with the line 'sep=' of Excel, not with names; leave it out.")
         is_one = len(names) == 1 and names[0] in (self.query.values, *ONE_COLUMN)
         if (len(names) < 2 and not is_one) or len(set(names)) != len(names):
             expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
@@ -222,7 +227,10 @@ class JsonTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         most_bytes = 1 << 16  # that the columns are inferred from
-        rows = self._parsed(next(self._texts(min(most_bytes, _bytes_of_a_block())), b""), 0)
+        start = next(self._texts(min(most_bytes, _bytes_of_a_block())), b"")
+        if b"\0" in start:  # UTF-16, of which every other byte is zero
+            raise not_utf8(self.where)
+        rows = self._parsed(start, 0)
         self.n_rows = None if rows else 0
         self._kinds: dict[str, set[type]] = {}
         self._first_kinds: dict[str, type] = {}

@@ -311,13 +311,28 @@ def interpolated_starts(confidence: Vector, n_bins: int) -> Indices:
 
 def isotonic_fit(confidence: Array, correct: Array, weight: Vector | None) -> Bins:
     """The pools of the isotonic regression; the share of correct ones rises strictly from pool to pool."""
+    # One point for each distinct value: equal confidences must get equal probabilities.
+    points = rank(unit(confidence), to_numpy(correct), weight).ties()
+    return join_cells(points, isotonic_pools(points.correct / points.weight, points.weight))
+
+
+def isotonic_pools(share: Vector, weight: Vector) -> Indices:
+    """Where the pools of the isotonic regression of shares begin; the mean rises strictly from pool to pool.
+
+    The regression leaves it to rounding whether neighbouring pools of the same mean are one. Here they are.
+
+    >>> isotonic_pools(np.array([1.0, 0.0, 0.5, 0.9]), np.ones(4))
+    array([0, 3])
+    """
     # The import is costly and few callers need it.
     from scipy.optimize import isotonic_regression
 
-    # One point for each distinct value: equal confidences must get equal probabilities.
-    points = rank(unit(confidence), to_numpy(correct), weight).ties()
-    regression = isotonic_regression(points.correct / points.weight, weights=points.weight)
-    return join_cells(points, regression.blocks[:-1])
+    rounding = 1e-12  # of a mean: that of sums of float64
+
+    regression = isotonic_regression(share, weights=weight)
+    first = regression.blocks[:-1]
+    mean = regression.x[first]
+    return np.asarray(first[np.append(True, np.diff(mean) > rounding * mean[1:])])
 
 
 # From this number of rows on, for each number of bins, `_rank_at_edges` takes less time than sorting all rows.

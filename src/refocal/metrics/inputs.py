@@ -319,7 +319,7 @@ def groups_of_rows(groups: Any, y_true: Any, rows: Predictions, function: str) -
     """
     if isinstance(y_true, Predictions):
         return as_groups(groups, len(rows), function)
-    columns = as_groups(groups, math.prod(np.shape(y_true)), function)
+    columns = as_groups(groups, np.shape(y_true), function)
     return {name: column[rows.numbers] for name, column in columns.items()}
 
 

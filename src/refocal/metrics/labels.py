@@ -96,5 +96,5 @@ def by_label(
 
     columns = [np.nonzero(known & (np.arange(labels.shape[1]) == k)) for k in range(labels.shape[1])]
     values = np.array([of(some) for some in columns])
-    measured = values[np.isfinite(values)]
+    measured = values[~np.isnan(values)]
     return LabelScores(values, float(measured.mean()) if len(measured) else math.nan, of(np.nonzero(known)))

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import to_numpy
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.record import Metric
 from refocal.metrics.records import as_metric
+from refocal.rows import Predictions
 
 __all__ = ["MetricScorer", "scorer"]
 
@@ -30,6 +31,11 @@ class MetricScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """The score of a fitted classifier on rows `X` with labels `y`, which its `classes_` name."""
+        if isinstance(X, Predictions):
+            expected = (
+                "an array or a data frame (Predictions have labels and weights of their own, for the metric itself)"
+            )
+            raise DataError("X", "scorer", expected=expected, got="Predictions")
         record = self.metric
         names = [str(name) for name in np.asarray(estimator.classes_).tolist()]
         p = to_numpy(estimator.predict_proba(X))

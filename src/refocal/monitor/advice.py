@@ -266,8 +266,8 @@ class Trust:
     def sentence(self) -> str:
         """Whether the estimates could be trusted, could not, or may have been off by more than is little.
 
-        An interval without 0 says that they were off, one within 2 points of accuracy and 0.04 of log-loss that they
-        were close; any other, such as a wide one of few periods, says neither.
+        Intervals within 2 points of accuracy and 0.04 of log-loss say that they were close, also where 0 is in neither;
+        another without 0 says that they were off, and any other, such as a wide one of few periods, says nothing.
 
         >>> Trust(3, -0.08, 0.11, 0.02, 0.03).sentence.split(", ")[0]
         'No evidence that estimates without labels were off'
@@ -277,10 +277,10 @@ class Trust:
         little_log_loss = 0.04
         largest_accuracy = abs(self.accuracy) + self.accuracy_margin
         largest_log_loss = abs(self.log_loss) + self.log_loss_margin
-        if abs(self.accuracy) > self.accuracy_margin or abs(self.log_loss) > self.log_loss_margin:
-            said = "Estimates without labels could not be trusted"
-        elif largest_accuracy <= little_accuracy and largest_log_loss <= little_log_loss:
+        if largest_accuracy <= little_accuracy and largest_log_loss <= little_log_loss:
             said = "Estimates without labels could be trusted"
+        elif abs(self.accuracy) > self.accuracy_margin or abs(self.log_loss) > self.log_loss_margin:
+            said = "Estimates without labels could not be trusted"
         else:
             by = f"{100 * largest_accuracy:.2f} points of accuracy or {largest_log_loss:.4f} of log-loss"
             said = f"No evidence that estimates without labels were off, but they may have been by up to {by}"

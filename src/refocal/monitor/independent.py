@@ -74,7 +74,8 @@ class Wealth:
         """What the alternative that has won most says."""
         intercept, slope = ALTERNATIVES[int(np.argmax(self.log_won))]
         if slope != 1.0:
-            return "probabilities too extreme" if slope < 1.0 else "probabilities too close to the mean"
+            # Slopes turn the log-odds about 0: of rare events they move the mean too.
+            return "probabilities too extreme" if slope < 1.0 else "probabilities too close to 1/2"
         return "probabilities too low" if intercept > 0.0 else "probabilities too high"
 
 

@@ -285,8 +285,11 @@ class CalibrationMonitor:
             warn_of_unknown_ids(names, {*matched}, len(names) - n_matched, function)
         return len(matched)
 
-    def merge(self, other: CalibrationMonitor) -> Self:
+    def merge(self, other: CalibrationMonitor, *, raise_alarm: bool = True) -> Self:
         """Add the rows of another monitor; those of the same period are summed.
+
+        An alarm is raised if the evidence of both is one, unless `raise_alarm` is False, as for all but the last of
+        several monitors: otherwise what some of them say would be the alarm of all, whose period is their order's.
 
         Rows count once: a monitor that was merged before, by itself or within another, is refused, also if it has more
         rows now. To have these, merge all monitors into a new one. One of another calibrator, or without groups that
@@ -306,7 +309,10 @@ class CalibrationMonitor:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
         self._history.independent = other.independent
         self.merged |= other.merged | {other.id: other._history.n_rows}
+        alarms_before = [*self._history.alarms]
         self._history.merge(other._history, self.alpha)
+        if not raise_alarm:
+            self._history.alarms = alarms_before
         self._history.alarms += [replace(alarm, monitor=alarm.monitor or other.id) for alarm in other.alarms]
         self._waiting |= other._waiting
         self.columns_moved = either_moved(self.columns_moved, other.columns_moved)

@@ -157,7 +157,7 @@ def keys_of_rows(
     """The period of each row: that of the whole batch, unless `clusters` has one for each row."""
     if clusters is None:
         return [period_key(period, last, function)] * n_rows
-    values = list(clusters)
+    values = clusters.to_pylist() if hasattr(clusters, "to_pylist") else list(clusters)  # of Arrow
     if len(values) != n_rows:
         raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}

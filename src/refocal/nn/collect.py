@@ -43,7 +43,7 @@ def collect_logits(
     class_axis: int | None = None,
     ignore_index: IgnoreIndex = None,
     input: str = "logits",  # noqa: A002
-    label_key: str = "labels",
+    label_key: str | int = "labels",
     output_key: str | int | None = None,
     max_rows: int | None = None,
     seed: int = 0,
@@ -62,6 +62,9 @@ def collect_logits(
     ----------
     loader : iterable of batches
         (inputs, labels, …), or mappings of labels, under `label_key`, and of what Hugging Face models take by name.
+    label_key : str or int
+        The labels of a batch: a key of mappings, or a place in tuples, where it is by default 1. A tuple of token ids,
+        their attention mask and labels is refused without a place; mappings hand the mask to the model.
     device, keep_on : device
         Where the model runs, by default where its parameters are; and where the logits are gathered.
     progress : bool
@@ -251,7 +254,7 @@ def _run(
     batch: Any,
     *,
     device: torch.device | str,
-    label_key: str,
+    label_key: str | int,
     output_key: str | int | None,
     shift: bool,
     keep_precision: bool,
@@ -268,8 +271,8 @@ def _run(
         output = model(**{key: moved(value) for key, value in batch.items() if key != label_key})
         labels = batch[label_key]
     elif isinstance(batch, Sequence) and len(batch) > 1:
+        labels = _labels_of_tuple(batch, label_key)
         output = model(moved(batch[0]))
-        labels = batch[1]
     else:
         expected = "batches (inputs, labels) or mappings"
         raise DataError("loader", "collect_logits", expected=expected, got=type(batch).__name__)
@@ -290,6 +293,28 @@ def _run(
     if labels.ndim == logits.ndim > 1 and labels.shape[1] == 1:  # masks (N, 1, H, W)
         labels = labels.squeeze(1)
     return logits, whole_numbers(labels.to(device), "labels", "collect_logits").to(torch.int64)
+
+
+def _labels_of_tuple(batch: Sequence[Any], label_key: str | int) -> Any:
+    """The labels of a batch (inputs, labels, …), unless what is in their place looks like the mask of token ids."""
+    if isinstance(label_key, int):
+        if not 1 <= label_key < len(batch):
+            expected = f"a place behind the inputs, from 1 to {len(batch) - 1}"
+            raise ParameterError("label_key", "collect_logits", expected=expected, got=repr(label_key))
+        return batch[label_key]
+    if len(batch) > 2 and _is_mask(batch[1], batch[0]):
+        expected = "the place of the labels in a batch, such as 2, where its second entry may be an attention mask"
+        got = f"batches of {len(batch)} entries, the second of zeros and ones, one for each token id"
+        raise ParameterError("label_key", "collect_logits", expected=expected, got=got)
+    return batch[1]
+
+
+def _is_mask(values: Any, inputs: Any) -> bool:
+    """Whether values may be the attention mask of token ids (N, L): zeros and ones of the same shape."""
+    are_tensors = isinstance(values, Tensor) and isinstance(inputs, Tensor)
+    if not are_tensors or inputs.ndim != 2 or inputs.is_floating_point() or values.shape != inputs.shape:
+        return False
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def _entry(output: Any, key: str | int | None) -> Any:

@@ -63,6 +63,8 @@ class BaseLoss(nn.Module, ABC):
         super().__init__()
         self.register_buffer("weight", None)
         check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
+        if ignore_index is not None:
+            check_number(ignore_index, "ignore_index", type(self).__name__)
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.validate = validate

@@ -190,14 +190,18 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
 def fit_command(calibrator: Mapping[str, Any]) -> str | None:
     """The command that fits such a calibrator, as JSON, again; None where the command line has no options for it.
 
-    The names of an evaluation say nothing of it: they may be those of files.
+    The names of an evaluation say nothing of it: they may be those of files. A fit alone does not make what was adapted
+    or updated after it.
 
     >>> fit_command({"method": "TemperatureScaling", "parameters": {"objective": "ece", "input": "probabilities"}})
     'refocal fit val.npz --method ts-ece --probabilities -o calibrator.json'
     >>> fit_command({"method": "TemperatureScaling", "parameters": {"search": "grid"}})
     """
     parameters = calibrator["parameters"]
-    columns = list(calibrator.get("groups") or calibrator.get("fit", {}).get("least_of_groups", ()))
+    report = calibrator.get("fit", {})
+    if {"before_adaptation", "updated"} & {*report}:
+        return None
+    columns = list(calibrator.get("groups") or report.get("least_of_groups", ()))
     if calibrator["method"] == "MultiLabelCalibration":
         method = parameters["method"] + (PER_LABEL if parameters["per_label"] else "")
         said = ["--method", method, "--multi-label"]

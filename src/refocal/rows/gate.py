@@ -318,6 +318,8 @@ class Aligned(NamedTuple):
     column_names: tuple[Any, ...] | None
     kept: Flags | None
     """Which of the given rows these are; None if all."""
+    shape: tuple[int, ...]
+    """That of all labels that were given: of several axes for tokens and pixels, each of which is a row."""
 
     @property
     def row_numbers(self) -> NDArray[np.int64] | None:
@@ -331,7 +333,7 @@ class Aligned(NamedTuple):
 
     def groups_of(self, groups: Any, function: str) -> Groups:
         """The groups of these rows; the argument has those of all rows that were given."""
-        columns = as_groups(groups, self.n_given, function)
+        columns = as_groups(groups, self.shape, function)
         return columns if self.kept is None else {name: column[self.kept] for name, column in columns.items()}
 
     def clusters_of(self, clusters: Any, function: str) -> Clusters:
@@ -388,11 +390,11 @@ def aligned(
         raw = raw._replace(values=namespace(raw.values).reshape(raw.values, (-1,)))
     kept = rows_that_count(raw, weights, ignore_index, names, function)
     if kept is None:
-        return Aligned(scores, raw, weights, columns, None)
+        return Aligned(scores, raw, weights, columns, None, shape)
     if weights is not None:
         weights = weights[kept]
     raw = raw._replace(values=raw.values[in_library_of(raw.values, kept)])
-    return Aligned(scores[in_library_of(scores, kept)], raw, weights, columns, kept)
+    return Aligned(scores[in_library_of(scores, kept)], raw, weights, columns, kept, shape)
 
 
 def _with_classes_last(scores: Array, shape: tuple[int, ...], kind: str, names: Arguments, function: str) -> Array:

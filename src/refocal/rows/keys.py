@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from refocal._groups import without_time_of_day
+
 LabelKey = int | str | None
 """What labels and names of columns are compared by; None is the key of a missing label."""
 
@@ -16,9 +18,11 @@ BOOLEAN_NUMBERS = {"True": 1, "False": 0}
 
 
 def label_key(label: Any) -> LabelKey:
-    """What a label, or the name of a column, is compared by: whole numbers are the same however they are written.
+    """What a label, or the name of a column, is compared by: numbers and days are the same however they are written.
 
     >>> label_key(2.0) == label_key("2") == label_key(np.int8(2)) == 2
+    True
+    >>> label_key("2026-01-31") == label_key("2026-01-31 00:00:00") == label_key(np.datetime64("2026-01-31"))
     True
     >>> label_key("cat"), label_key(True), label_key("false"), label_key(2.5), label_key(None)
     ('cat', 'True', 'False', '2.5', None)
@@ -44,6 +48,8 @@ def _text_key(text: str) -> LabelKey:
         return None
     if re.fullmatch(r"[+-]?\d+(\.0*)?", text):
         return int(text.partition(".")[0])
+    if text[0].isdigit():
+        return without_time_of_day(text)
     return {"true": "True", "false": "False"}.get(text.lower(), text)
 
 

@@ -83,6 +83,8 @@ def raw_labels(values: Any, argument: str, function: str) -> RawLabels:
             labels = np.char.decode(labels, "utf-8")
         elif labels.dtype.kind == "O":
             labels = _with_text(labels)
+        elif labels.dtype == "M8[ns]":  # of pandas; as objects of Python they would be integers
+            labels = labels.astype("M8[us]")
         categories = None if categories is None else tuple(_as_text(category) for category in categories)
     except UnicodeDecodeError as error:
         raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
@@ -353,7 +355,7 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names_by_labels(distinct):
         values = to_numpy(labels)
-        dtype = None if values.dtype.kind == "O" else values.dtype
+        dtype = None if values.dtype.kind in "OT" else values.dtype
         classes = sorted_classes(distinct, rule, categories=raw.categories, dtype=dtype)
         label_map = LabelMap.of_names(classes.tolist())
         return Resolved(label_map.numbers(labels), classes, label_map)

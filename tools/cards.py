@@ -77,11 +77,14 @@ def _method_card(kind: type[Any]) -> str:
         "not when": text["avoid"],
         "reference": text.get("reference", ""),
     }
-    call = f"`--method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
+    if rows:  # the table above has their links
+        call = f"`--method {next(iter(rows))}`"
+    else:
+        reference = f"reference/calibrators.md#refocal.calibrators.{kind.__name__}"
+        call = f"[`{kind.__name__}().fit(scores, labels)`]({reference})"
     summary = inspect.getdoc(kind).splitlines()[0]
-    example = f"[example](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
     known_as = f" ({text['known_as']})" if "known_as" in text else ""
-    return f"\n## {kind.__name__}{known_as}\n\n{summary} {call}, {example}.\n\n{_table(facts)}"
+    return f"\n## {kind.__name__}{known_as}\n\n{summary} {call}.\n\n{_table(facts)}"
 
 
 def _metric_card(metric: Metric) -> str:

@@ -646,7 +646,7 @@ def test_values_without_labels(tmp_path):
         ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
         ("a.jsonl", '{"logits": [1, 2], "label": 0}\nnot JSON\n', "row 1 is not a JSON object"),
         ("a.jsonl", '{"logits": [1, 2], "label": 0}\n{"label": 1}\n', "Got 0 in row 1 instead"),
-        ("a.jsonl", "", "no column besides the labels"),
+        ("a.jsonl", "", "has any rows"),
         ("a.npz", "not a zip", "cannot be read as .npz"),
         ("a.npy", "not an array", "cannot be read as .npy"),
         ("a.parquet", "not parquet", "cannot be read as .parquet"),

@@ -184,6 +184,42 @@ def test_arrays_of_every_kind(measure, kind):
             np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-12)
 
 
+LOGITS_OF_KIND = {
+    "torch64": torch.asarray,
+    "torch32": lambda logits: torch.asarray(logits, dtype=torch.float32),
+    "torch16": lambda logits: torch.asarray(logits, dtype=torch.float16),
+    "bfloat16": lambda logits: torch.asarray(logits, dtype=torch.bfloat16),
+    "grad": lambda logits: torch.asarray(logits, dtype=torch.float32).requires_grad_(),
+    "numpy16": lambda logits: logits.astype(np.float16),
+    "jax": lambda logits: jnp.asarray(logits, dtype=jnp.float32),
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("kind", LOGITS_OF_KIND)
+def test_predictions_of_every_kind(kind, n_classes):
+    """As `collect_logits` makes them. Those of bfloat16 were refused, or their probabilities rounded to eight bits."""
+    rng = np.random.default_rng(0)
+    # Eighths below 16 are exact in every kind, so that all have the same logits.
+    logits = rng.integers(-40, 40, size=(200, n_classes)) / 8.0
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    rows = Predictions.from_logits(LOGITS_OF_KIND[kind](logits), labels)
+    exact = Predictions.from_logits(logits, labels)
+    for measure in (*MEASURES, rm.log_loss):
+        got, expected = (measure(each) for each in (rows, exact))
+        got, expected = ({"value": x} if isinstance(x, float) else asdict(x) for x in (got, expected))
+        for name, value in expected.items():
+            if isinstance(value, str):
+                assert got[name] == value
+            else:
+                np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5, err_msg=measure.__name__)
+    costs = 1.0 - np.eye(n_classes)
+    found, expected_cost = (rd.evaluate_decisions(each, None, costs).cost.value for each in (rows, exact))
+    assert found == pytest.approx(expected_cost, abs=1e-12)
+    first, second = (rm.paired_bootstrap("brier_score", None, each, each).first for each in (rows, exact))
+    assert first == pytest.approx(second, abs=1e-6)
+
+
 VECTORS = {
     "numpy": np.asarray,
     "torch": torch.asarray,

@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit, rel_entr
+from scipy.special import expit, log_softmax, logit, rel_entr
 from sklearn.metrics import brier_score_loss, log_loss
 
 from refocal._groups import without_time_of_day
 from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError
+from refocal.io import Predictions
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.evidence import PRECISIONS, left_after
@@ -894,3 +896,28 @@ def test_days_are_the_same_periods_however_they_are_stored():
         monitor = CalibrationMonitor()
         monitor.update([0.2, 0.7, 0.4], [0, 1, 0], clusters=stored)
         assert [each.first for each in monitor.history()] == ["2026-01-01", "2026-01-02"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predictions_of_a_network_are_watched_as_their_arrays(dtype, n_classes):
+    """As `collect_logits` makes them: more than two classes of tensors were an error of torch."""
+    rng = np.random.default_rng(0)
+    logits = rng.integers(-40, 40, size=(400, n_classes)) / 8.0  # exact in every precision
+    labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+    expected = CalibrationMonitor()
+    expected.update(np.exp(log_softmax(logits, axis=1)), labels, period="1")
+    rows = Predictions.from_logits(torch.asarray(logits).to(dtype), labels)
+    labelled, late, of_tensor = CalibrationMonitor(), CalibrationMonitor(), CalibrationMonitor()
+    labelled.update(rows, period="1")
+    late.update(rows, ids=range(400), period="1")
+    late.add_labels(range(400), labels)
+    p = torch.softmax(torch.asarray(logits), dim=1).to(dtype)
+    of_tensor.update(p, labels, period="1")
+    for monitor, precision in ((labelled, 1e-6), (late, 1e-6), (of_tensor, torch.finfo(dtype).eps)):
+        for name in ("log_loss", "brier_score", "mean_p"):
+            assert getattr(monitor.summary(), name) == pytest.approx(getattr(expected.summary(), name), abs=precision)
+        assert monitor.expected()[0].expected_accuracy == pytest.approx(
+            expected.expected()[0].expected_accuracy, abs=precision
+        )
+        assert json.loads(json.dumps(monitor.to_dict()))["format"] == expected.to_dict()["format"]

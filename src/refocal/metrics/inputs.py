@@ -21,6 +21,7 @@ from refocal._arrays import (
     Indices,
     Vector,
     as_floating,
+    in_single,
     namespace,
     on_gpu,
     row_blocks,
@@ -69,7 +70,7 @@ def read_probabilities(
     if isinstance(y_true, Predictions):
         beside = {"sample_weight": sample_weight, "ignore_index": ignore_index, "classes": class_names}
         check_alone(y_true, function, probabilities=probabilities, **beside)
-        rows = y_true.as_probabilities()
+        rows = in_numpy(y_true.as_probabilities())
         return rows if clusters is None else rows.with_clusters(clusters)
     rows, tolerance = read(
         y_true,
@@ -106,7 +107,7 @@ def read_log_probabilities(
     if isinstance(y_true, Predictions):
         beside = {"sample_weight": sample_weight, "ignore_index": ignore_index, "classes": class_names}
         check_alone(y_true, function, log_probabilities=log_probabilities, **beside)
-        rows = y_true.as_log_probabilities()
+        rows = in_numpy(y_true.as_log_probabilities())
         return rows if clusters is None else rows.with_clusters(clusters)
     rows, tolerance = read(
         y_true,
@@ -131,6 +132,11 @@ def read_log_probabilities(
             sums = row_sums(namespace(values).exp(values[rows_of_block]))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return replace(rows, input="log-probabilities")
+
+
+def in_numpy(rows: Predictions) -> Predictions:
+    """Rows with NumPy's values, in which metrics are computed unless they are on a GPU; half precision is widened."""
+    return rows if on_gpu(rows.values) else replace(rows, values=to_numpy(in_single(rows.values)))
 
 
 def read_pair(

@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from refocal._arrays import as_array, to_numpy
+from refocal._arrays import as_array, in_single, is_bfloat16, to_numpy
 from refocal._files import write_atomically
 from refocal._groups import as_groups, name_of
 from refocal._json import read_json
-from refocal._validation import check_integer, check_number, check_shape
+from refocal._validation import check_integer, check_number, check_shape, without_rounding_of_sums
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.metrics.inputs import read_probabilities
 from refocal.monitor.advice import (
@@ -205,7 +205,9 @@ class CalibrationMonitor:
             if period is None and clusters is None:
                 clusters = periods_of_clusters(probabilities)
         else:
-            p = to_numpy(as_array(as_scores(probabilities), "probabilities", function))
+            scores = as_array(as_scores(probabilities), "probabilities", function)
+            p = to_numpy(scores)
+            p = without_rounding_of_sums(p) if is_bfloat16(scores) and p.ndim == 2 else p
             if np.size(p) == 0:
                 warn(InputWarning("an empty batch was ignored.", function=function))
                 return 0
@@ -545,7 +547,8 @@ class CalibrationMonitor:
     def _rows_of(self, batch: UncheckedBatch, labels: Any, function: str) -> Predictions:
         """The checked rows of a batch; those without labels get the label 0."""
         if isinstance(batch.given, Predictions):
-            return batch.given.as_probabilities()
+            rows = batch.given.as_probabilities()
+            return replace(rows, values=to_numpy(in_single(rows.values)))
         if labels is None:
             unknown = np.zeros(batch.n_rows, dtype=np.int64)
             return read_probabilities(unknown, batch.given.astype(np.float64), None, function, labels_name="labels")

@@ -18,6 +18,7 @@ from refocal._arrays import (
     Indices,
     Vector,
     in_library_of,
+    in_single,
     namespace,
     on_gpu,
     take_label,
@@ -386,10 +387,14 @@ class Predictions(CheckedRows):
     # What metrics measure: rows of probabilities, of two classes that of class 1 alone.
 
     def as_probabilities(self) -> Predictions:
-        """The same rows with the model's probabilities, of two classes that of class 1."""
+        """The same rows with the model's probabilities, of two classes that of class 1.
+
+        Those of scores in half precision are in float32, in which metrics and decisions are computed.
+        """
         rows = self
         if self.input != "probabilities":
-            values = log_softmax(self.values) if self.input == "logits" else self.values
+            values = in_single(self.values)
+            values = log_softmax(values) if self.input == "logits" else values
             rows = replace(self, values=namespace(values).exp(values), input="probabilities")
         return rows.of_positive()
 
@@ -398,7 +403,8 @@ class Predictions(CheckedRows):
         if self.input == "log-probabilities":
             return self
         rows = self.in_columns()
-        values = log_softmax(rows.values) if rows.input == "logits" else model_log_probabilities(rows.values)
+        is_logits = rows.input == "logits"
+        values = log_softmax(in_single(rows.values)) if is_logits else model_log_probabilities(rows.values)
         return replace(rows, values=values, input="log-probabilities")
 
     @property

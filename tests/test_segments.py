@@ -177,6 +177,26 @@ def test_new_rows_have_features_of_the_kind_of_those_that_were_searched():
         found.groups({"store": ["A1", "007"], "age": ["20", "unknown"]})
 
 
+def test_truths_are_ones_and_zeros_in_new_rows_too():
+    """A segment of `vip = True` was empty where new rows have ones and zeros, as databases do."""
+    vip = [True, False, True]
+    of_truth, of_its_opposite = Condition("vip", value="True"), Condition("vip", value="False")
+    forms = [
+        np.array(vip),
+        np.array([1, 0, 1]),
+        np.array([1.0, 0.0, 1.0]),
+        pd.Series([1, 0, 1], dtype="Int64"),
+        np.array(["true", "false", "true"]),
+        np.array(["1", "0", "1"]),
+        np.array(["True", "False", "True"], dtype=object),
+    ]
+    for column in forms:
+        assert of_truth.holds(column).tolist() == vip
+        assert of_its_opposite.holds(column).tolist() == [not each for each in vip]
+    assert of_truth.holds(pd.Series([1, None, 2], dtype="Int64")).tolist() == [True, False, False]
+    assert Condition("code", value="1").holds(np.array(["1", "True", "01"])).tolist() == [True, False, False]
+
+
 def test_group_calibration_takes_them():
     y, p, features, planted = draw()
     found = find_segments(y, p, features)

@@ -36,6 +36,7 @@ from refocal.metrics.intervals import Interval, number_of
 from refocal.metrics.logistic_regression import fit_logistic, log_odds_of, sigmoid
 from refocal.metrics.two_classes import read_two_classes
 from refocal.rows import Predictions
+from refocal.rows.keys import BOOLEAN_NUMBERS, number_keys
 
 __all__ = ["Condition", "FeatureBias", "FoundSegments", "Segment", "find_segments"]
 
@@ -67,10 +68,20 @@ class Condition:
         return f"{low} ≤ {self.feature}{below}" if below else f"{self.feature} ≥ {low}"
 
     def holds(self, column: NDArray[Any]) -> Flags:
-        """Which values of the feature it holds for; a missing number is in no range."""
+        """Which values of the feature it holds for; a missing number is in no range.
+
+        Truths are 1 and 0, however they are stored.
+
+        >>> Condition("vip", value="True").holds(np.array([1, 0]))
+        array([ True, False])
+        """
         if self.value is not None:
             names = _column(column, self.feature, None, "Condition.holds", is_number=False)
-            return np.asarray(names == self.value)
+            if self.value not in BOOLEAN_NUMBERS:
+                return np.asarray(names == self.value)
+            distinct, place = np.unique(names, return_inverse=True)
+            (wanted,) = number_keys([self.value])
+            return np.array([key == wanted for key in number_keys(distinct)], dtype=np.bool_)[place]
         numbers: NDArray[np.float64] = _column(column, self.feature, None, "Condition.holds", is_number=True)
         inside = ~np.isnan(numbers)
         if self.low is not None:

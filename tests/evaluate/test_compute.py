@@ -441,6 +441,11 @@ def test_what_does_not_fit_is_refused():
     wide = TemperatureScaling().fit(3.0 * np.eye(5), np.arange(5))
     with pytest.raises(ShapeError, match="of 5 columns, as the calibrator 'w'"):
         evaluate(test, {"w": wide})
+    # A file of an evaluation whose methods are called by numbers could not be read back, and had no report.
+    fitted = TemperatureScaling().fit(validation)
+    for name in (1, 0.9, None, "none"):
+        with pytest.raises(ParameterError, match=f"called by names of your own.* Got a calibrator {name!r} instead"):
+            evaluate(test, {name: fitted})
     with pytest.raises(ParameterError, match="has no such option"):
         make("ts", gamma=1.0)
 

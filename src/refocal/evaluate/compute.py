@@ -397,8 +397,8 @@ def _check_calibrators(calibrators: Any) -> None:
         expected = "a mapping of names to fitted calibrators"
         raise ParameterError("calibrators", "evaluate", expected=expected, got=type(calibrators).__name__)
     for name, calibrator in calibrators.items():
-        if name == NONE:
-            expected = "called otherwise: 'none' is the uncalibrated model"
+        if not isinstance(name, str) or name == NONE:
+            expected = "called by names of your own, but 'none', which is the uncalibrated model"
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"a calibrator {name!r}")
         if not isinstance(calibrator, Calibrator) or not hasattr(calibrator, "chain_"):
             is_one = isinstance(calibrator, Calibrator)

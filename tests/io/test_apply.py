@@ -308,3 +308,24 @@ def test_truths_in_text_are_labels_of_arrays_that_can_be_read_again(tmp_path):
     apply(fitted, tmp_path / "rows.csv", tmp_path / "out.npz")
     again = read_multilabel(tmp_path / "out.npz", input="probabilities")
     np.testing.assert_array_equal(again.labels, labels)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize("classes", [[1, 2, 3], [10, 20, 30], ["cat", "dog", "emu"]])
+def test_rows_without_names_are_written_with_the_names_that_their_labels_are(tmp_path, ending, classes):
+    """Labels 1 and 2 of the classes 1, 2 and 3 would otherwise be read again as columns counted from 0."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 3))
+    truth = np.resize([0, 1, 2], 60)
+    fitted = TemperatureScaling().fit(logits, np.array(classes)[truth])
+    has_no_last_class = truth < 2
+    without_names = {"logits": logits[has_no_last_class], "labels": np.array(classes)[truth[has_no_last_class]]}
+    np.savez(tmp_path / "rows.npz", **without_names)
+
+    apply(fitted, tmp_path / "rows.npz", tmp_path / f"probabilities{ending}")
+
+    found = read(tmp_path / f"probabilities{ending}", input="probabilities")
+    expected = fitted.predict_proba(logits[has_no_last_class])
+    assert [str(name) for name in found.class_names] == [str(name) for name in classes]
+    at_label = found.values[np.arange(len(found)), found.labels]
+    np.testing.assert_allclose(at_label, expected[np.arange(len(found)), truth[has_no_last_class]], rtol=1e-12)

@@ -160,14 +160,14 @@ def apply(
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
     A table has a column for each class, called as the class is: cat for logit_cat. Where the rows have no names of
-    classes, or are called p_0, p_1, …, .csv has the names of the calibrator's classes, or else class_0, class_1, …,
-    and .parquet and .jsonl have one column of lists, `probabilities`, in the order of the columns of the rows. A .npz
-    file has the names as `class_names`. Sets of classes and least and largest probabilities, where a calibrator has
-    them, follow these; in .csv a set is one cell, with semicolons between the classes, where a name that has one
-    itself is quoted. Columns of a table that are neither classes nor labels stand before them and the labels after, as
-    they are; .npz has the labels alone. Bad rows are errors;
-    with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
-    or surplus cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and
+    classes, or are called p_0, p_1, …, these are the names of the calibrator's classes. If it has none either, .csv has
+    class_0, class_1, …, and .parquet and .jsonl have one column of lists, `probabilities`, in the order of the columns
+    of the rows. A .npz file has the names as `class_names`. Sets of classes and least and largest probabilities, where
+    a calibrator has them, follow these; in .csv a set is one cell, with semicolons between the classes, where a name
+    that has one itself is quoted. Columns of a table that are neither classes nor labels stand before them and the
+    labels after, as they are; .npz has the labels alone. Bad rows are errors; with `skip_bad_rows` their probabilities
+    are NaN, so that rows keep their places; lines of text with missing or surplus cells are left out. Both are counted.
+    With `skip_bad_parts` files that cannot be read are left out, and
     their `problem` says why.
 
     `progress` is called with (parts done, all parts, rows done). The other arguments are those of `open_rows`.
@@ -377,9 +377,11 @@ class _Layout:
     @classmethod
     def of(cls, predict: ChunkPredictor, target: Path) -> _Layout:
         """The columns of a file of this ending."""
-        form = _form_of(target.suffix.lower(), predict.reader.class_names is not None)
+        names = _known_names(predict)
+        form = _form_of(target.suffix.lower(), names is not None)
         are_typed = form is not Form.TEXT and not _are_mixed(predict.calibrator)
-        return cls(predict, _names_of_columns(predict), form, are_typed)
+        counted = [f"class_{i}" for i in range(predict.reader.n_classes)]
+        return cls(predict, counted if names is None else names, form, are_typed)
 
     def of_chunk(self, chunk: RawRows, part: Part) -> tuple[dict[str, Any], int]:
         """The columns for the rows of a chunk, and how many of these are bad."""
@@ -458,24 +460,24 @@ def _write_rows(
     return Written(str(target), n_rows, n_skipped, False, unused_columns=tuple(sorted(unused or ())), n_unseen=n_unseen)
 
 
-def _names_of_columns(predict: ChunkPredictor) -> list[str]:
+def _known_names(predict: ChunkPredictor) -> list[str] | None:
     """What the columns of probabilities are called: as in the rows, or else as the calibrator calls its classes."""
     if predict.reader.class_names is not None:
         return list(predict.reader.class_names)
     known = named_classes(predict.calibrator)
-    if known is None:
-        return [f"class_{i}" for i in range(predict.reader.n_classes)]
+    if known is None or predict.order is None:
+        return known
     # Columns without names are in the order of their numbers, which may not be that of the calibrator's classes.
-    return known if predict.order is None else [known[i] for i in np.argsort(predict.order)]
+    return [known[i] for i in np.argsort(predict.order)]
 
 
-def _form_of(ending: str, rows_have_names: bool) -> Form:
-    """How probabilities are written: lists are for tables whose rows have no names of classes, and not for text."""
+def _form_of(ending: str, have_names: bool) -> Form:
+    """How probabilities are written: lists, which hold no names, are for classes without any, and not for text."""
     if ending in ARRAYS:
         return Form.ARRAYS
     if ending in SEPARATORS:
         return Form.TEXT
-    return Form.COLUMNS if rows_have_names else Form.LISTS
+    return Form.COLUMNS if have_names else Form.LISTS
 
 
 def _further_columns(

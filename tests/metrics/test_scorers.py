@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -96,6 +97,14 @@ def test_a_signed_metric_is_best_at_0_and_one_with_a_target_there():
     assert scorer("spiegelhalter_test")(model, X, y) == pytest.approx(-abs(z))
 
 
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if not isinstance(metric.function, partial)])
+def test_a_function_of_this_package_scores_as_its_name_does(name):
+    """Those of two classes were taken for functions of one's own: a grid search took the model of least AUC."""
+    X, y = make_data([0, 1] if METRICS[name].two_classes else [0, 1, 2])
+    model = LogisticRegression().fit(X, y)
+    assert scorer(METRICS[name].function)(model, X, y) == scorer(name)(model, X, y)
+
+
 def confident(y, p):
     return float(np.mean(p.max(axis=1)))
 
@@ -106,6 +115,8 @@ def test_functions_and_records_of_your_own():
     expected = model.predict_proba(X).max(axis=1).mean()
     assert scorer(confident)(model, X, y) == pytest.approx(-expected)
     assert scorer(confident, lower_is_better=False)(model, X, y) == pytest.approx(expected)
+    with pytest.raises(ParameterError, match="'lower_is_better' of scorer must be left out"):
+        scorer(metrics.roc_auc, lower_is_better=False)
     record = Metric.of_function(confident, lower_is_better=False)
     assert scorer(record)(model, X, y) == pytest.approx(expected)
     assert scorer(METRICS["ece"]) == scorer("ece") == scorer(metrics.expected_calibration_error)

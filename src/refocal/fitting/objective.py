@@ -18,7 +18,7 @@ from refocal.errors import ParameterError
 from refocal.metrics import brier_score
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.record import Metric
-from refocal.metrics.records import objectives
+from refocal.metrics.records import objectives, record_of_function
 
 MetricFunction = Callable[..., float]
 
@@ -115,8 +115,8 @@ NAMED = {
 def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     """An objective by name, a metric of `refocal.metrics` by name, its record, or a callable (y_true, p) → float.
 
-    Of a record, what is compared to say which of two values is better is minimised: of one that is best at 0 or at
-    another target, the distance from there.
+    Of a record, and of a function that has one, what is compared to say which of two values is better is minimised: of
+    one that is best at 0 or at another target, the distance from there.
     """
     if objective is brier_score or (isinstance(objective, Metric) and objective.function is brier_score):
         objective = "brier_score"
@@ -131,7 +131,9 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     if isinstance(objective, Metric):
         return Objective(objective.name, metric=partial(_cost, objective))
     if callable(objective):
-        return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
+        record = record_of_function(objective)
+        cost = objective if record is None else partial(_cost, record)
+        return Objective(getattr(objective, "__name__", type(objective).__name__), metric=cost)
     words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
     expected = f"one of {words}, a Metric, or a callable"
     raise ParameterError("objective", function, expected=expected, got=repr(objective))

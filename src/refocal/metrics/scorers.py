@@ -12,7 +12,7 @@ from refocal._arrays import to_numpy
 from refocal.errors import DataError, ParameterError
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.record import Metric
-from refocal.metrics.records import as_metric
+from refocal.metrics.records import as_metric, record_of_function
 from refocal.rows import Predictions
 
 __all__ = ["MetricScorer", "scorer"]
@@ -69,7 +69,7 @@ def scorer(
     ({'C': 1.0}, True)
     """
     record = as_metric(metric, "scorer")
-    is_own_function = callable(metric) and record.function is metric and record.of_rows is not None
+    is_own_function = callable(metric) and record_of_function(metric) is None
     if is_own_function:
         record = Metric.of_function(record.function, lower_is_better=lower_is_better is not False)
     elif lower_is_better is not None:

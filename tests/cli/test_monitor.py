@@ -754,3 +754,24 @@ def test_outcomes_of_ids_that_do_not_wait_are_named(refocal, folder):
         "Warning: 2 of 2 ids are not those of waiting predictions: a1, b7 ignored. A label that an id had before stays."
     )
     assert (code, f"again.csv: 0 labels matched with predictions. {text}" in out) == (0, True)
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_labels_of_a_later_batch_count_as_those_of_the_first(refocal, batches, with_ids):
+    """Without the option too, on a day without the last class, whose labels might be columns counted from 0."""
+    p, labels, _ = batches
+    is_low = labels < 2
+    np.savez("first.npz", probabilities=p, labels=labels + 1)
+    assert refocal("monitor", "first.npz", "--first-label", "1", "--period", "1")[0] == 0
+    ids = np.arange(np.count_nonzero(is_low))
+    later = {"probabilities": p[is_low], "id": ids} if with_ids else {"probabilities": p[is_low]}
+    np.savez("later.npz", **later, **({} if with_ids else {"labels": labels[is_low] + 1}))
+    option = ("--ids", "id") if with_ids else ()
+    code, out, err = refocal("monitor", "later.npz", *option, "--period", "2")
+    assert (code, err) == (0, "")
+    assert "Read classes: 1, 2, 3" in out
+    if with_ids:
+        pd.DataFrame({"id": ids, "label": labels[is_low] + 1}).to_csv("came.csv", index=False)
+        assert refocal("monitor", "--outcomes", "came.csv", "--ids", "id")[0] == 0
+    found = CalibrationMonitor.load("monitor.json").history()[1]
+    assert found.rate.value == pytest.approx(np.mean(p[is_low].argmax(axis=1) == labels[is_low]))

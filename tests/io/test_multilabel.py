@@ -181,3 +181,23 @@ def test_a_label_that_there_is_not_is_said_to_be_none():
     rows = MultiLabelPredictions.from_log_odds([[2.0, -1.0], [0.5, 0.3]], [[1, 0], [1, 1]], class_names=["cat", "dog"])
     with pytest.raises(ParameterError, match=r"must be one of the labels cat, dog\. Got 'emu' instead"):
         rows["emu"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_what_apply_wrote_is_read_without_naming_columns(tmp_path, ending):
+    """The columns of probabilities are called as the labels are: rain beside label_rain."""
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=(40, 2))
+    labels = (rng.random((40, 2)) < 0.5).astype(int)
+    fitted = MultiLabelCalibration(method="ts").fit(log_odds, labels, class_names=["rain", "snow"])
+    of_labels = {"label_snow": labels[:, 1], "label_rain": labels[:, 0]}
+    table = pd.DataFrame({"id": range(40), "score_rain": log_odds[:, 0], "score_snow": log_odds[:, 1], **of_labels})
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    written = tmp_path / f"probabilities{ending}"
+    apply(fitted, tmp_path / "rows.csv", written)
+    found = read_multilabel(written, input="probabilities")
+    assert found.class_names == ("rain", "snow")
+    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_allclose(found.values, fitted.predict_proba(log_odds), rtol=1e-12)
+    with pytest.raises(FormatError, match=r"no column that matches 'score_\*'"):
+        read_multilabel(written)  # as log-odds, which these are not

@@ -299,3 +299,32 @@ def test_a_batch_that_is_refused_says_nothing_of_the_classes(wrong, carrier):
         monitor.update(carrier(frame), labels, **wrong)
     assert monitor.to_dict() == before
     assert monitor.update([[0.1, 0.2, 0.7]], [2]) == 1
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_batches_after_one_whose_labels_count_from_one_are_read_so(rows, tmp_path, first):
+    """Also where the last class is missing, so that the labels would be columns counted from 0 as well."""
+    p, truth = rows
+    is_low = truth < 2
+    later = p[is_low], truth[is_low] + first
+    accuracy = np.mean(p[is_low].argmax(axis=1) == truth[is_low])
+    monitor = CalibrationMonitor()
+    monitor.update(Predictions.from_probabilities(p, truth + first, first_label=first), period=1)
+    monitor.save(tmp_path / "m.json")
+    monitor = CalibrationMonitor.load(tmp_path / "m.json")
+    monitor.update(*later, period=2)
+    monitor.update(later[0], ids=range(len(later[1])), period=3)
+    monitor.add_labels(range(len(later[1])), later[1])
+    assert monitor.class_names == tuple(str(first + i) for i in range(3))
+    assert [each.rate.value for each in monitor.history()[1:]] == [pytest.approx(accuracy)] * 2
+
+
+def test_a_monitor_of_rows_without_names_goes_on_without_them(rows):
+    """Where labels of earlier batches counted from 0, a batch that says how its labels count changes no names."""
+    p, truth = rows
+    monitor = CalibrationMonitor()
+    monitor.update(p, truth, period=1)
+    monitor.update(Predictions.from_probabilities(p, truth + 1, first_label=1), period=2)
+    first, second = (each.rate.value for each in monitor.history())
+    assert monitor.class_names is None
+    assert first == second == pytest.approx(np.mean(p.argmax(axis=1) == truth))

@@ -312,6 +312,28 @@ def test_columns_that_are_called_by_truths_are_in_the_order_of_classes_that_are_
         np.testing.assert_array_equal(p, fitted.predict_proba(logits))
 
 
+@pytest.mark.parametrize("beginning", ["", "logit_", "p_", "prob."])
+@pytest.mark.parametrize(
+    "names", [["class_1", "class_2", "class_3"], ["class_0", "class_1", "class_2"], ["p_x", "p_y", "p_z"]]
+)
+@pytest.mark.parametrize("carrier", ["frame", "file", "array"])
+def test_labels_may_have_a_part_of_the_beginning_that_columns_share(tmp_path, beginning, names, carrier):
+    """Of p_class_1 and p_class_2 the classes are 1 and 2, and labels may be class_1 and class_2."""
+    logits, truth = draw_logits(60, 3)
+    labels = np.array(names)[truth]
+    columns = [f"{beginning}{name}" for name in names]
+    table = pd.DataFrame(logits, columns=columns)
+    if carrier == "frame":
+        rows = Predictions.from_logits(table, labels)
+    elif carrier == "file":
+        table.assign(label=labels).to_csv(tmp_path / "rows.csv", index=False)
+        rows = read(tmp_path / "rows.csv", input="logits", values=",".join(columns))
+    else:
+        np.savez(tmp_path / "rows.npz", logits=logits, labels=labels, class_names=np.array(columns))
+        rows = read(tmp_path / "rows.npz")
+    np.testing.assert_array_equal(rows.labels, truth)
+
+
 @pytest.mark.parametrize("beginning", ["class_", "logit_", "p"])
 def test_labels_that_are_whole_names_of_columns_that_count_are_these_columns(beginning, tmp_path):
     """In the order of the columns: that of text has class_10 before class_2."""

@@ -167,8 +167,7 @@ def apply(
     that has one itself is quoted. Columns of a table that are neither classes nor labels stand before them and the
     labels after, as they are; .npz has the labels alone. Bad rows are errors; with `skip_bad_rows` their probabilities
     are NaN, so that rows keep their places; lines of text with missing or surplus cells are left out. Both are counted.
-    With `skip_bad_parts` files that cannot be read are left out, and
-    their `problem` says why.
+    With `skip_bad_parts` files that cannot be read are left out, and their `problem` says why.
 
     `progress` is called with (parts done, all parts, rows done). The other arguments are those of `open_rows`.
 

@@ -169,7 +169,7 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     """Columns of scores and of labels, the latter in the order of the former."""
     labels = matching_columns(contents, query.labels or LABELS_OF_EACH_CLASS, contents.names)
     others = [name for name in contents.names if name not in labels]
-    scores = matching_columns(contents, query.values or "score_*", others)
+    scores = _called_as_labels(query, labels, others) or matching_columns(contents, query.values or "score_*", others)
     names = _names_of_pair(scores)
     ends = differing_ends(scores)
     ends_of_labels = differing_ends(labels)
@@ -183,6 +183,16 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     ordered = tuple(labels[ends_of_labels.index(end)] for end in ends)
     kind = query.input or "log-odds"
     return Columns(tuple(contents.names), tuple(scores), False, ordered, names, input=kind)
+
+
+def _called_as_labels(query: Query, labels: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The columns of probabilities as `apply` writes them, rain beside label_rain, unless a caller names columns."""
+    beginning = LABELS_OF_EACH_CLASS.removesuffix("*")
+    called = {label.removeprefix(beginning) for label in labels}
+    are_named = query.values is not None or any(name.startswith("score_") for name in others)
+    if are_named or query.input != "probabilities" or not called <= {*others}:
+        return []
+    return [name for name in others if name in called]
 
 
 def _names_of_pair(columns: Sequence[str]) -> tuple[str, ...]:

@@ -170,8 +170,9 @@ def read_multilabel(
     input : "log-odds" or "probabilities"
         What the scores are; never guessed.
     values, labels : str, optional
-        In a table the patterns of the columns, by default "score_*" and "label_*": score_cat belongs to
-        label_cat. Otherwise the names of the arrays, by default `log_odds` or `probabilities`, and `labels`.
+        In a table the patterns of the columns, by default "score_*" and "label_*": score_cat belongs to label_cat, and
+        so do probabilities that are called cat, as `apply` writes them. Otherwise the names of the arrays, by default
+        `log_odds` or `probabilities`, and `labels`.
     weight : str, optional
         Name of the array or column with the weights of the rows.
     classes : sequence of str, optional

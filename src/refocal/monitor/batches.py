@@ -36,8 +36,26 @@ def batch_of_predictions(rows: Predictions, labels: Any, known: KnownColumns, fu
         raise ParameterError("labels", function, expected=expected, got=type(labels).__name__)
     if rows.weight is not None:
         raise ParameterError("weight", function, expected="left out: rows of a monitor have none", got="weights")
-    names = known.beside(rows.class_names, rows.n_classes, function)
+    given: tuple[Any, ...] | None = rows.class_names
+    if given is None and known.names is None and not known.has_rows:
+        given = _numbers_that_labels_count(rows)
+    names = known.beside(given, rows.n_classes, function)
     return UncheckedBatch(len(rows), rows, names, None)
+
+
+def _numbers_that_labels_count(rows: Predictions) -> tuple[int, ...] | None:
+    """The classes of columns without names where labels count them from another number than 0; None if they do not.
+
+    They are the names of the classes, so that labels of later batches, of 1 and 2 alone too, are read as these are.
+
+    >>> rows = Predictions.from_probabilities([[0.2, 0.5, 0.3]], [3], first_label=1)
+    >>> _numbers_that_labels_count(rows)
+    (1, 2, 3)
+    """
+    classes = rows.classes
+    if classes.dtype.kind not in "iu" or classes[0] == 0:
+        return None
+    return tuple(classes.tolist())
 
 
 def batch_of_array(given: Any, p: NDArray[Any], known: KnownColumns, function: str) -> UncheckedBatch:

@@ -75,8 +75,9 @@ class CalibrationMonitor:
     level : float
         Of the intervals.
     class_names : sequence of str, optional
-        The names of the columns, of two the positive class second. By default those of the first batch; columns that
-        get names after rows without names have come must be named here.
+        The names of the columns, of two the positive class second. By default those of the first batch, or its
+        numbers where its `first_label` is not 0; columns that get names after rows without names have come must be
+        named here.
     independent : bool
         Whether rows are independent even within a period: then an earlier alarm is possible, and where it is not true,
         false alarms are.

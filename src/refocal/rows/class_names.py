@@ -69,16 +69,25 @@ def shared_beginning(columns: Sequence[Any]) -> int:
     return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
+def shortened(columns: Iterable[Any]) -> list[list[Any]]:
+    """Names as they are, without the beginning that all share, without the one that they then share again, and so on.
+
+    >>> shortened(["p_class_1", "p_class_2"])
+    [['p_class_1', 'p_class_2'], ['class_1', 'class_2'], ['1', '2']]
+    """
+    found = [[*columns]]
+    while start := shared_beginning(found[-1]):
+        found.append([name[start:] for name in found[-1]])
+    return found
+
+
 def without_beginnings(columns: Iterable[Any]) -> list[Any]:
-    """What tells names apart: each without the beginning that all share, and the one that they then share again.
+    """What tells names apart: each without all beginnings that they share.
 
     >>> without_beginnings(["logit_img_cat", "logit_img_dog"]), without_beginnings(["p0", "p1"])
     (['cat', 'dog'], ['0', '1'])
     """
-    names = [*columns]
-    while start := shared_beginning(names):
-        names = [name[start:] for name in names]
-    return names
+    return shortened(columns)[-1]
 
 
 def _is_number(text: str) -> bool:

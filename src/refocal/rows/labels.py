@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Indices, masked_error, namespace, to_numpy
 from refocal._validation import IGNORED, number_of_text
 from refocal.errors import LabelError, ParameterError, Remedy, ShapeError
-from refocal.rows.class_names import shared_beginning
+from refocal.rows.class_names import shortened
 from refocal.rows.keys import (
     BOOLEAN_NUMBERS,
     LabelKey,
@@ -212,7 +212,7 @@ class LabelRule:
     names: tuple[Any, ...] | None = None
     """The names of the columns, of any type; None where they have none."""
     whole_names: tuple[str, ...] = ()
-    """The names with the beginning that they share, such as logit_cat, which labels may be as well."""
+    """The names with the beginnings that they share, such as logit_cat; labels may have all or some of these too."""
     first_label: int | None = None
     """The label of the first column, where a caller says it."""
     sorts: bool = False
@@ -236,10 +236,11 @@ class LabelRule:
                 got = f"{str(names[other])!r} and {str(name)!r}"
                 raise ShapeError("class_names", self.function, expected=expected, got=got)
         whole = {label_key(name): i for i, name in enumerate(self.whole_names)}
-        # Names that share a beginning may be written without it.
-        start = shared_beginning(names)
-        short = {label_key(str(name)[start:]): i for i, name in enumerate(names)} if start else {}
-        called = (short if len(short) == len(names) else {}) | whole | known
+        # Names that share beginnings may be written without some of them, as class_1 for p_class_1.
+        parts = [*shortened(self.whole_names)[1:-1], *shortened(names)[1:2]]
+        numbered = [{label_key(name): i for i, name in enumerate(part)} for part in parts]
+        short = {key: i for each in numbered if len(each) == self.n_classes for key, i in each.items()}
+        called = short | whole | known
         if {*known} == {"True", "False"}:  # how a truth is stored does not matter
             called |= {1: known["True"], 0: known["False"]}
         return called

@@ -130,6 +130,11 @@ class Metric:
         return cls(called, function, **own | fields)
 
     @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval that holds: of what noise raises, only one from a test."""
+        return not self.raised_by_noise or self.error_model is not None or self.summary is not None
+
+    @property
     def scale(self) -> float:
         """The factor by which a value is multiplied for display."""
         return 100.0 if self.unit == "%" else 1.0
@@ -167,8 +172,9 @@ class Metric:
         return self.range if n_classes > 2 or self.range_of_two is None else self.range_of_two
 
     def measure(self, rows: Predictions, **options: Any) -> float:
-        """The metric of checked rows, with the options of `function`."""
+        """The metric of rows, whichever scores they have, with the options of `function`."""
         self.check_classes(rows)
+        rows = rows.as_log_probabilities() if self.takes_logs else rows.as_probabilities()
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
         return value
 

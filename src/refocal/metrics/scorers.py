@@ -40,8 +40,6 @@ class MetricScorer:
         names = [str(name) for name in np.asarray(estimator.classes_).tolist()]
         p = to_numpy(estimator.predict_proba(X))
         rows = read_probabilities(y, p, sample_weight, "scorer", labels_name="y", class_names=names)
-        if record.takes_logs:
-            rows = rows.as_log_probabilities()
         return -float(record.cost(record.measure(rows, **self.options)))
 
     def __repr__(self) -> str:

@@ -6,9 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
 from helpers import draw_logits
-from refocal import TemperatureScaling
+from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import ParameterError
 from refocal.metrics import METRICS
 from refocal.metrics.inputs import read_probabilities
@@ -72,3 +74,18 @@ def test_a_function_of_this_package_is_minimised_as_its_record_is(name):
         cost[temperature] = metric.cost(metric.measure(rows))
     assert cost[of_function.temperature_] == pytest.approx(min(cost.values()), rel=1e-9, abs=1e-12)
     assert of_function.temperature_ == of_record.temperature_
+
+
+@pytest.mark.parametrize("given", ["log_loss", METRICS["log_loss"], METRICS["log_loss"].function])
+def test_the_log_loss_is_minimised_exactly_however_it_is_called(given):
+    """The record and the function were minimised on a grid alone, and the name was refused."""
+    logits, labels = draw_logits(300, 3)
+
+    def log_loss(log_t):
+        return -log_softmax(logits / np.exp(log_t), axis=1)[np.arange(300), labels].mean()
+
+    best = minimize_scalar(log_loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-9})
+    fitted = TemperatureScaling(objective=given).fit(logits, labels)
+    assert np.log(fitted.temperature_) == pytest.approx(best.x, abs=1e-5)
+    by_name, as_given = (FocalTemperatureScaling(objective=each).fit(logits, labels) for each in ("nll", given))
+    assert (as_given.gamma_, as_given.temperature_) == (by_name.gamma_, by_name.temperature_)

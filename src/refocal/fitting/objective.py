@@ -15,7 +15,7 @@ from refocal._arrays import Vector
 from refocal.engine.block import Block, RowPredictions
 from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
-from refocal.metrics import brier_score
+from refocal.metrics import brier_score, log_loss
 from refocal.metrics.inputs import read_probabilities
 from refocal.metrics.record import Metric
 from refocal.metrics.records import objectives, record_of_function
@@ -112,14 +112,21 @@ NAMED = {
 """The objectives that do not need all rows in memory."""
 
 
+def by_own_name(objective: Any) -> Any:
+    """The objective, which is a name where it is a metric that searches minimise in a way of their own."""
+    metric = objective.function if isinstance(objective, Metric) else objective
+    if metric is log_loss or (isinstance(metric, str) and metric == "log_loss"):
+        return "nll"
+    return "brier_score" if metric is brier_score else objective
+
+
 def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     """An objective by name, a metric of `refocal.metrics` by name, its record, or a callable (y_true, p) → float.
 
     Of a record, and of a function that has one, what is compared to say which of two values is better is minimised: of
     one that is best at 0 or at another target, the distance from there.
     """
-    if objective is brier_score or (isinstance(objective, Metric) and objective.function is brier_score):
-        objective = "brier_score"
+    objective = by_own_name(objective)
     if isinstance(objective, str) and objective in NAMED:
         known = NAMED[objective]
         if known.error_weight is None:
@@ -142,4 +149,4 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
 def _cost(record: Metric, labels: Any, p: Any, **options: Any) -> float:
     """The metric of a record as a cost: lower is better."""
     rows = read_probabilities(labels, p, options.get("sample_weight"), "fit")
-    return float(record.cost(record.measure(rows.as_log_probabilities() if record.takes_logs else rows)))
+    return float(record.cost(record.measure(rows)))

@@ -17,7 +17,7 @@ from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import by_score, interpolation, scan_grid, scan_points
 from refocal.fitting.newton import Free, newton
-from refocal.fitting.objective import NAMED, Objective, as_objective
+from refocal.fitting.objective import NAMED, Objective, as_objective, by_own_name
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Status, Surface
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
@@ -68,7 +68,7 @@ def find(
     given_gammas = _points(gammas, "gammas", function, above=-1.0)
     given_temperatures = _points(temperatures, "temperatures", function, above=0.0)
     is_grid = any(points is not None and len(points) > 1 for points in (given_gammas, given_temperatures))
-    by_newton = search == "newton" or (search == "auto" and objective == "nll" and not is_grid)
+    by_newton = search == "newton" or (search == "auto" and by_own_name(objective) == "nll" and not is_grid)
     dataset.start(look=not by_newton)
     dataset.passes = 0
     goal = as_objective(objective, dataset.total_weight, function)

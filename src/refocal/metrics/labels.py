@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from refocal._arrays import Vector, as_array, to_numpy
 from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
+from refocal.metrics.inputs import read_log_probabilities, read_probabilities
 from refocal.metrics.logistic_regression import NoValueError
-from refocal.metrics.records import as_metric
+from refocal.metrics.record import Metric
+from refocal.metrics.records import as_metric, record_of_function
 from refocal.rows.class_names import check_label_order
 from refocal.rows.labels import IgnoreIndex
 from refocal.rows.marks import labelled_rows
@@ -37,7 +40,7 @@ class LabelScores:
 
 
 def by_label(
-    metric: Callable[..., float] | str,
+    metric: Callable[..., Any] | Metric | str,
     y_true: Any,
     probabilities: Any,
     *,
@@ -49,9 +52,10 @@ def by_label(
 
     Parameters
     ----------
-    metric : callable or str
-        Such as `brier_score`, or its name; `log_loss` takes log-probabilities here too. A function of your own needs
-        the argument `sample_weight` only where there are weights.
+    metric : callable, Metric or str
+        Such as `brier_score`, its record or its name; `log_loss` takes log-probabilities here too, and of a metric with
+        several parts the number counts that evaluations report. A function of your own needs the argument
+        `sample_weight` only where there are weights.
     y_true, probabilities : array (N, K)
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
@@ -68,7 +72,7 @@ def by_label(
     >>> found.labels.round(2), round(found.mean, 2), round(found.pooled, 2)
     (array([0.1, 0. ]), 0.05, 0.05)
     """
-    measure = metric if callable(metric) else as_metric(metric, "by_label").function
+    measure = _number_of(metric)
     check_label_order(column_names(probabilities), column_names(y_true), "y_true", "by_label")
     labels = to_numpy(as_array(y_true, "y_true", "by_label"))
     p = to_numpy(as_array(probabilities, "probabilities", "by_label"))
@@ -98,3 +102,16 @@ def by_label(
     values = np.array([of(some) for some in columns])
     measured = values[~np.isnan(values)]
     return LabelScores(values, float(measured.mean()) if len(measured) else math.nan, of(np.nonzero(known)))
+
+
+def _number_of(metric: Callable[..., Any] | Metric | str) -> Callable[..., Any]:
+    """A metric as a function of labels and probabilities that returns a number, also where it has several parts."""
+    if callable(metric) and record_of_function(metric) is None:
+        return metric  # of the caller's own
+    return partial(_of_record, as_metric(metric, "by_label"))
+
+
+def _of_record(record: Metric, y_true: Any, probabilities: Any, sample_weight: Any = None, **options: Any) -> float:
+    """The number of a metric of this package, of one label."""
+    read = read_log_probabilities if record.takes_logs else read_probabilities
+    return record.measure(read(y_true, probabilities, sample_weight, "by_label", ignore_index=None), **options)

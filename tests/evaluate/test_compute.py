@@ -461,6 +461,10 @@ def test_what_does_not_fit_is_refused():
         ({"clusters": ["monday"] * 100}, "'clusters' of compare must be of at least two"),
         ({"features": {"age": np.arange(100)}}, "'features' of compare must be left out"),
         ({"metrics": ["roc_auc"]}, "'metrics' of compare must be defined for the number of classes"),
+        (
+            {"metrics": ["ece_sweep"]},
+            "'metrics' of compare must be metrics with an interval that holds.* Got ece_sweep",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_fits(monkeypatch, asked, message):

@@ -58,18 +58,25 @@ def _key(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> (64 - KEY_BITS)
 
 
-def _named(clusters: Any, n_rows: int, function: str) -> tuple[str, NDArray[np.str_]]:
-    """The name of clusters, and the name of each row's cluster."""
+def column_of_clusters(clusters: Any, function: str) -> tuple[str, Any]:
+    """The name of clusters and their column, which may be alone in a mapping or data frame.
+
+    >>> column_of_clusters({"customer": ["b", "a"]}, "f"), column_of_clusters(["b", "a"], "f")
+    (('customer', ['b', 'a']), ('cluster', ['b', 'a']))
+    """
     columns = columns_of_table(clusters)
-    if columns is not None:
-        if len(columns) != 1:
-            raise ParameterError("clusters", function, expected="one column", got=f"{len(columns)} columns")
-        name, column = next(iter(columns.items()))
-    else:
-        column = clusters
+    if columns is None:
         # A Series may have a name; that of a Dask array is one of Dask's own.
         given = getattr(clusters, "name", None) if hasattr(clusters, "to_frame") else None
-        name = str(given or UNNAMED)
+        return str(given or UNNAMED), clusters
+    if len(columns) != 1:
+        raise ParameterError("clusters", function, expected="one column", got=f"{len(columns)} columns")
+    return next(iter(columns.items()))
+
+
+def _named(clusters: Any, n_rows: int, function: str) -> tuple[str, NDArray[np.str_]]:
+    """The name of clusters, and the name of each row's cluster."""
+    name, column = column_of_clusters(clusters, function)
     names = names_of_column(column, name, n_rows, "clusters", function, missing="")
     is_missing = names == ""
     if is_missing.any():

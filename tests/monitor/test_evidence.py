@@ -6,8 +6,10 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from refocal.errors import ParameterError
 from refocal.io import Predictions
 from refocal.monitor import CalibrationMonitor, evidence
 from refocal.monitor.advice import Trust
@@ -157,6 +159,20 @@ def test_clusters_are_the_periods_of_rows():
         other.update(p[day == i], y[day == i], period=i)
     assert [each.first for each in one.history()] == ["0", "1", "2", "3", "4"]
     assert one.streams()["mean/all rows"] == pytest.approx(other.streams()["mean/all rows"], rel=1e-9)
+
+
+def test_periods_of_rows_may_be_a_table_of_one_column():
+    """A table of one row was one of the period that its column is called by."""
+    day = np.array(["2026-05-01", "2026-05-01", "2026-05-02"])
+    for clusters in pd.DataFrame({"day": day}), {"day": day}, pd.Series(day, name="day"):
+        whole, last = CalibrationMonitor(), CalibrationMonitor()
+        whole.update([0.2, 0.3, 0.4], [0, 1, 0], clusters=clusters)
+        assert [part.first for part in whole.history()] == ["2026-05-01", "2026-05-02"]
+        of_last = {"day": day[2:]} if isinstance(clusters, dict) else clusters[2:]
+        last.update([0.4], [0], clusters=of_last)
+        assert [part.first for part in last.history()] == ["2026-05-02"]
+    with pytest.raises(ParameterError, match=r"'clusters' of .*update must be one column\. Got 2 columns"):
+        whole.update([0.2] * 3, [0] * 3, clusters={"day": day, "hour": day})
 
 
 def test_clusters_of_predictions_are_periods_unless_one_is_given():

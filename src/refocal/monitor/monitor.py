@@ -191,7 +191,7 @@ class CalibrationMonitor:
         period : str, int or date, optional
             What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
             batch is one, counted from 1. More rows of the last period are added to it.
-        clusters : sequence of N, optional
+        clusters : sequence of N, or mapping or data frame of one column, optional
             The period of each row, for a batch of several: `clusters=table["day"]`. By default the clusters of
             Predictions, unless `period` is given.
         groups : array (N,), mapping or data frame, optional

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._clusters import column_of_clusters
 from refocal._groups import with_seconds, without_time_of_day
 from refocal.errors import ParameterError, ShapeError
 from refocal.rows import Predictions
@@ -151,13 +152,12 @@ def _is_out_of_order(period: str) -> bool:
     return has_digits and not words.isdisjoint({*_MONTHS, "sept"})
 
 
-def keys_of_rows(
-    period: Any, clusters: Iterable[Any] | None, n_rows: int, last: Key | None, function: str
-) -> list[Key]:
+def keys_of_rows(period: Any, clusters: Any, n_rows: int, last: Key | None, function: str) -> list[Key]:
     """The period of each row: that of the whole batch, unless `clusters` has one for each row."""
     if clusters is None:
         return [period_key(period, last, function)] * n_rows
-    values = clusters.to_pylist() if hasattr(clusters, "to_pylist") else list(clusters)  # of Arrow
+    _, column = column_of_clusters(clusters, function)
+    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)  # of Arrow
     if len(values) != n_rows:
         raise ShapeError("clusters", function, expected=f"{n_rows} periods, one for each row", got=f"{len(values)}")
     known: dict[Any, Key] = {value: period_key(value, last, function) for value in dict.fromkeys(values)}

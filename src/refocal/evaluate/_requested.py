@@ -16,7 +16,7 @@ from refocal.evaluate.multilabel import are_of_labels
 from refocal.evaluate.provenance import RunNote
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.metrics.inputs import check_clusters, check_level
-from refocal.metrics.record import Metric
+from refocal.metrics.record import Metric, has_interval
 from refocal.segments import as_features
 
 
@@ -111,6 +111,6 @@ def _check_metrics(metrics: Sequence[Metric], test: Predictions | BlockedDataset
         if (metric.two_classes and test.n_classes != 2) or (metric.many_classes and test.n_classes == 2):
             got = f"{metric.name} of rows of {test.n_classes} classes"
             raise ParameterError("metrics", function, expected="defined for the number of classes", got=got)
-        if not metric.has_interval:
+        if not has_interval(metric):
             expected = "metrics with an interval that holds, such as 'ece' or 'debiased_ece'"
             raise ParameterError("metrics", function, expected=expected, got=f"{metric.name}, which noise raises")

@@ -130,11 +130,6 @@ class Metric:
         return cls(called, function, **own | fields)
 
     @property
-    def has_interval(self) -> bool:
-        """Whether there is an interval that holds: of what noise raises, only one from a test."""
-        return not self.raised_by_noise or self.error_model is not None or self.summary is not None
-
-    @property
     def scale(self) -> float:
         """The factor by which a value is multiplied for display."""
         return 100.0 if self.unit == "%" else 1.0
@@ -209,6 +204,11 @@ class Metric:
 
 
 OWN_FUNCTION = "a metric of refocal.metrics, or a function of labels and probabilities that returns a number"
+
+
+def has_interval(record: Metric) -> bool:
+    """Whether there is an interval of a metric that holds: of what noise raises, only one from a test."""
+    return not record.raised_by_noise or record.error_model is not None or record.summary is not None
 
 
 def _of_own_function(function: Callable[..., Any], name: str, rows: Predictions, **options: Any) -> float:

@@ -809,3 +809,26 @@ def test_a_new_state_of_merged_monitors_alarms_as_they_do(refocal, days):
     code, _, err = refocal("monitor", "--merge", "part1.json", "--merge", "other.json", "--state", "both.json")
     words = "The monitors to merge have other probabilities of a false alarm, 0.01 and 0.2; say which with --alpha."
     assert (code, words in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--positive-label", "cat"),
+        ("--labels", "y"),
+        ("--probability-column", "p"),
+        ("--calibrator", "calibrator.json"),
+        ("--cluster", "day"),
+        ("--groups", "region"),
+        ("--period", "May"),
+        ("--ids", "id"),
+    ],
+)
+def test_options_of_batches_are_refused_where_there_are_none(refocal, days, folder, given):
+    (folder / "calibrator.json").write_text("{}")
+    assert refocal("monitor", "day1.csv")[0] == 0
+    before = (folder / "monitor.json").read_bytes()
+    for besides in ((), ("--restart",)):
+        code, _, err = refocal("monitor", *besides, *given)
+        assert (code, err) == (2, f"refocal: {given[0]}: for batches or --outcomes, of which none are given.\n")
+    assert (folder / "monitor.json").read_bytes() == before

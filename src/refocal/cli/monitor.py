@@ -167,6 +167,8 @@ def monitor(
     from refocal.monitor.together import entering_together
 
     _guard_outputs(state, output, batches or [], batch, scores)
+    if not past.backtest:
+        _refuse_options_of_no_rows(batches or [], batch, scores)
     fitted = None if batch.calibrator is None else options.load_calibrator(batch.calibrator)
     reading = scores.applied_to(fitted)
     options.check_own_labels(reading, batches or [])
@@ -232,6 +234,13 @@ def _refuse_state_options(batch: BatchOptions, new: NewStateOptions, *, restart:
     if given:
         why = "--backtest compares policies on past batches and has no state"
         raise UsageError(f"{why}; leave out {', '.join(given)}.")
+
+
+def _refuse_options_of_no_rows(batches: list[Path], batch: BatchOptions, scores: ScoreOptions) -> None:
+    """Refuse options about rows where none are read: they would say nothing, or be those of all later batches."""
+    of_rows = [name for name in options.given_options(batch, scores) if name != "--merge"]
+    if of_rows and not (batches or batch.outcomes):
+        raise UsageError(f"{', '.join(of_rows)}: for batches or --outcomes, of which none are given.")
 
 
 def _opened(

@@ -272,13 +272,13 @@ def _opened(
 
 def _alpha_of(others: list[refocal.monitor.CalibrationMonitor], new: NewStateOptions) -> dict[str, float]:
     """The probability of a false alarm of a new state, unless it is given: that of the monitors merged into it."""
-    found = sorted({other.alpha for other in others})
-    if len(found) > 1 and new.alpha is None:
-        several = " and ".join(f"{alpha:g}" for alpha in found)
+    alphas = sorted({other.alpha for other in others})
+    if len(alphas) > 1 and new.alpha is None:
+        several = " and ".join(f"{alpha:g}" for alpha in alphas)
         raise UsageError(
             f"The monitors to merge have other probabilities of a false alarm, {several}; say which with --alpha."
         )
-    return {"alpha": found[0]} if found else {}
+    return {"alpha": alphas[0]} if alphas else {}
 
 
 def _positive_so_far(watched: refocal.monitor.CalibrationMonitor, positive: str) -> str:

@@ -775,3 +775,60 @@ def test_labels_of_a_later_batch_count_as_those_of_the_first(refocal, batches, w
         assert refocal("monitor", "--outcomes", "came.csv", "--ids", "id")[0] == 0
     found = CalibrationMonitor.load("monitor.json").history()[1]
     assert found.rate.value == pytest.approx(np.mean(p[is_low].argmax(axis=1) == labels[is_low]))
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+@pytest.mark.parametrize("negative", ["0", "False", "2"])
+def test_the_positive_class_of_rows_without_names_is_1_from_the_first_batch_on(refocal, folder, ending, negative):
+    p = np.array([0.2, 0.9, 0.3, 0.8])
+    labels = np.array([0, 1, 0, 1])
+    for day in (1, 2):
+        if ending == "csv":
+            pd.DataFrame({"p": p, "label": labels}).to_csv(f"day{day}.csv", index=False)
+        else:
+            np.savez(f"day{day}.npz", probabilities=np.stack([1 - p, p], axis=1), labels=labels)
+    assert refocal("monitor", f"day1.{ending}")[0] == 0
+    code, _, err = refocal("monitor", f"day2.{ending}", "--positive-label", negative)
+    assert (code, f"--positive-label must be '1', as in monitor.json so far. Got '{negative}'" in err) == (2, True)
+    assert refocal("monitor", f"day2.{ending}", "--positive-label", "1")[0] == 0
+    expected = -np.log(np.where(labels == 1, p, 1 - p)).mean()
+    found = CalibrationMonitor.load("monitor.json").history()
+    assert [each.log_loss for each in found] == pytest.approx([expected, expected], rel=1e-9)
+
+
+def test_a_new_state_of_merged_monitors_alarms_as_they_do(refocal, days):
+    for i, day in enumerate(days):
+        alpha = () if i > 1 else ("--alpha", "0.2")
+        assert refocal("monitor", f"{day}.csv", "--state", f"part{i % 2}.json", *alpha)[0] == 0
+    merge = ("monitor", "--merge", "part0.json", "--merge", "part1.json")
+    assert refocal(*merge, "--state", "all.json")[0] == 0
+    assert CalibrationMonitor.load("all.json").alpha == 0.2
+    assert refocal(*merge, "--state", "said.json", "--alpha", "0.1")[0] == 0
+    assert CalibrationMonitor.load("said.json").alpha == 0.1
+    assert refocal("monitor", "day1.csv", "--state", "other.json", "--alpha", "0.01")[0] == 0
+    code, _, err = refocal("monitor", "--merge", "part1.json", "--merge", "other.json", "--state", "both.json")
+    words = "The monitors to merge have other probabilities of a false alarm, 0.01 and 0.2; say which with --alpha."
+    assert (code, words in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--positive-label", "cat"),
+        ("--labels", "y"),
+        ("--probability-column", "p"),
+        ("--calibrator", "calibrator.json"),
+        ("--cluster", "day"),
+        ("--groups", "region"),
+        ("--period", "May"),
+        ("--ids", "id"),
+    ],
+)
+def test_options_of_batches_are_refused_where_there_are_none(refocal, days, folder, given):
+    (folder / "calibrator.json").write_text("{}")
+    assert refocal("monitor", "day1.csv")[0] == 0
+    before = (folder / "monitor.json").read_bytes()
+    for besides in ((), ("--restart",)):
+        code, _, err = refocal("monitor", *besides, *given)
+        assert (code, err) == (2, f"refocal: {given[0]}: for batches or --outcomes, of which none are given.\n")
+    assert (folder / "monitor.json").read_bytes() == before

@@ -406,6 +406,9 @@ def test_a_calibrator_of_several_labels_asks_for_the_option(refocal, folder):
     assert refocal("fit", "several.npz", "--multi-label", "-o", "several.json")[0] == 0
     code, _, err = refocal("evaluate", "several.npz", "several.json")
     assert (code, "several.json: a calibrator of several labels; add --multi-label." in err) == (2, True)
+    assert refocal("fit", "val.npz", "-m", "ts", "-o", "one.json")[0] == 0
+    code, _, err = refocal("evaluate", "several.npz", "one.json", "--multi-label")
+    assert (code, "one.json: a calibrator of one label for each row; leave out --multi-label." in err) == (2, True)
     for command in (
         ("adapt", "several.json", "several.npz"),
         ("monitor", "several.npz", "--calibrator", "several.json"),

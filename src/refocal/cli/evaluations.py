@@ -191,6 +191,8 @@ def evaluate(
         fitted[file.stem] = options.load_calibrator(file)
         if isinstance(fitted[file.stem], MultiLabelCalibration) and not rows.multi_label:
             raise UsageError(f"{file}: a calibrator of several labels; add --multi-label.")
+        if rows.multi_label and fitted[file.stem].input == "logits":
+            raise UsageError(f"{file}: a calibrator of one label for each row; leave out --multi-label.")
     reading = rows.arguments(*fitted.values())
     if reading["input"] is None and fitted:
         reading["input"] = next(iter(fitted.values())).input  # a contradiction with the names of columns is refused

@@ -19,6 +19,7 @@ from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import ExitCode, FileProblem, UsageError, explained
 from refocal.errors import InputWarning
+from refocal.rows.keys import consecutive_numbers, number_keys
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ class NewStateOptions:
         ),
     ] = False
     alpha: Annotated[
-        float | None, Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
+        float | None,
+        Option(
+            "--alpha",
+            help="For a new state: the probability of a false alarm; default: that of --merge, or else 0.05.",
+        ),
     ] = None
 
     def settings(self) -> dict[str, Any]:
@@ -162,6 +167,8 @@ def monitor(
     from refocal.monitor.together import entering_together
 
     _guard_outputs(state, output, batches or [], batch, scores)
+    if not past.backtest:
+        _refuse_options_of_no_rows(batches or [], batch, scores)
     fitted = None if batch.calibrator is None else options.load_calibrator(batch.calibrator)
     reading = scores.applied_to(fitted)
     options.check_own_labels(reading, batches or [])
@@ -229,30 +236,63 @@ def _refuse_state_options(batch: BatchOptions, new: NewStateOptions, *, restart:
         raise UsageError(f"{why}; leave out {', '.join(given)}.")
 
 
+def _refuse_options_of_no_rows(batches: list[Path], batch: BatchOptions, scores: ScoreOptions) -> None:
+    """Refuse options about rows where none are read: they would say nothing, or be those of all later batches."""
+    of_rows = [name for name in options.given_options(batch, scores) if name != "--merge"]
+    if of_rows and not (batches or batch.outcomes):
+        raise UsageError(f"{', '.join(of_rows)}: for batches or --outcomes, of which none are given.")
+
+
 def _opened(
     state: Path, new: NewStateOptions, merge: list[Path], positive: str | None
 ) -> refocal.monitor.CalibrationMonitor:
     """The monitor of a state file, or a new one, with what other monitors have seen."""
-    from refocal.rows.keys import number_keys
-
     made = refocal.monitor.CalibrationMonitor
-    watched = made.load(state) if state.is_file() else made(**new.settings())
     others: list[tuple[Path, refocal.monitor.CalibrationMonitor]] = []
     for file in merge:
         with about(file):
             others.append((file, made.load(file)))
+    if state.is_file():
+        watched = made.load(state)
+    else:
+        watched = made(**_alpha_of([other for _, other in others], new) | new.settings())
     # The result must not depend on the order of the options: the mean of tests of closed periods would.
     others.sort(key=lambda file_and_monitor: _rank_of_merge(file_and_monitor[1]))
     for place, (file, other) in enumerate(others, start=1):
         with about(file):
             watched.merge(other, raise_alarm=place == len(others))
-    names = watched.class_names or ()
-    known = names[1] if len(names) == 2 else watched.positive_label
-    if positive is not None and known is not None and number_keys([positive]) != number_keys([known]):
-        raise UsageError(f"--positive-label must be {known!r}, as in {state} so far. Got {positive!r} instead.")
-    if positive is not None and not names:
-        watched.positive_label = positive
+    if positive is not None:
+        known = _positive_so_far(watched, positive)
+        if number_keys([positive]) != number_keys([known]):
+            raise UsageError(f"--positive-label must be {known!r}, as in {state} so far. Got {positive!r} instead.")
+        if not watched.class_names:
+            watched.positive_label = positive
     return watched
+
+
+def _alpha_of(others: list[refocal.monitor.CalibrationMonitor], new: NewStateOptions) -> dict[str, float]:
+    """The probability of a false alarm of a new state, unless it is given: that of the monitors merged into it."""
+    alphas = sorted({other.alpha for other in others})
+    if len(alphas) > 1 and new.alpha is None:
+        several = " and ".join(f"{alpha:g}" for alpha in alphas)
+        raise UsageError(
+            f"The monitors to merge have other probabilities of a false alarm, {several}; say which with --alpha."
+        )
+    return {"alpha": alphas[0]} if alphas else {}
+
+
+def _positive_so_far(watched: refocal.monitor.CalibrationMonitor, positive: str) -> str:
+    """What the positive class of earlier batches is called; `positive` if these do not say.
+
+    Columns without names are the classes 0 and 1, of which 1 is the positive one. A word may be the name of it.
+    """
+    names = watched.class_names or ()
+    if len(names) == 2:
+        return names[1]
+    if watched.positive_label is not None:
+        return watched.positive_label
+    is_number = consecutive_numbers(number_keys([positive])) is not None
+    return "1" if is_number and watched.n_classes == 2 else positive
 
 
 def _rank_of_merge(other: refocal.monitor.CalibrationMonitor) -> tuple[int, int, float, str]:
@@ -477,7 +517,6 @@ def _join(
 
     from refocal.cli.decide import labelled
     from refocal.rows.gate import read_raw
-    from refocal.rows.keys import consecutive_numbers, number_keys
 
     has = refocal.io.readers.names_in(file)
     usual = ("label", "labels")

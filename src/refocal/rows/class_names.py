@@ -75,10 +75,10 @@ def shortened(columns: Iterable[Any]) -> list[list[Any]]:
     >>> shortened(["p_class_1", "p_class_2"])
     [['p_class_1', 'p_class_2'], ['class_1', 'class_2'], ['1', '2']]
     """
-    found = [[*columns]]
-    while start := shared_beginning(found[-1]):
-        found.append([name[start:] for name in found[-1]])
-    return found
+    forms = [[*columns]]
+    while start := shared_beginning(forms[-1]):
+        forms.append([name[start:] for name in forms[-1]])
+    return forms
 
 
 def without_beginnings(columns: Iterable[Any]) -> list[Any]:

@@ -359,7 +359,7 @@ def test_a_label_of_one_class_has_no_auc():
     assert np.isnan(by_label(roc_auc, y, p, sample_weight=weight).labels[:2]).all()
     assert np.isnan(by_label(roc_auc, 0 * y, p).pooled)
     y[:, 1] = 2
-    with pytest.raises(LabelError, match="'y_true' of brier_score"):
+    with pytest.raises(LabelError, match="'y_true' of by_label must be between 0 and 1"):
         by_label(brier_score, y, p)
 
 

@@ -356,7 +356,7 @@ def resolve(raw: RawLabels, rule: LabelRule) -> Resolved:
     distinct = distinct_labels(labels, rule.argument, rule.function)
     if rule.names_by_labels(distinct):
         values = to_numpy(labels)
-        dtype = None if values.dtype.kind in "OT" else values.dtype
+        dtype = None if values.dtype.kind in ("O", "T") else values.dtype
         classes = sorted_classes(distinct, rule, categories=raw.categories, dtype=dtype)
         label_map = LabelMap.of_names(classes.tolist())
         return Resolved(label_map.numbers(labels), classes, label_map)
